@@ -1,0 +1,1 @@
+//! The embedded cluster: librdkafka's mock cluster in a child process.

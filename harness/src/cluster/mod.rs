@@ -1,0 +1,115 @@
+//! Clusters: what a reader reads from, and what broker faults strike.
+//!
+//! One trait; [`mock`] is the embedded default. Capabilities are asked for the whole plan before anything starts.
+//! Deliberately not here: anything between reader and broker (that is `link`), and anything that reads the log
+//! (that is `oracle`).
+
+pub mod mock;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use brokerfall_report::history::ClusterInfo;
+
+/// A broker's node id, from 1.
+pub type NodeId = i32;
+
+/// A running cluster.
+#[async_trait]
+pub trait Cluster: Send + Sync {
+    /// How reports name it.
+    fn info(&self) -> ClusterInfo;
+
+    /// Node ids and direct addresses, in order of node id. Stable for the cluster's life.
+    fn brokers(&self) -> Vec<(NodeId, SocketAddr)>;
+
+    /// `host:port,…` of the direct listeners: for the oracle only.
+    fn direct_bootstrap(&self) -> String {
+        self.brokers()
+            .iter()
+            .map(|(_, address)| address.to_string())
+            .collect::<Vec<_>>()
+            .join(",")
+    }
+
+    /// Creates a topic and returns when every partition has a leader.
+    async fn create_topic(&self, topic: &TopicSpec) -> Result<(), ClusterError>;
+
+    /// Kills a broker: its direct port refuses connections when this returns. Leaders and coordinators move after
+    /// `election` (never, on a cluster of one). The proof says what was seen.
+    async fn kill_broker(&self, node: NodeId, election: Duration) -> Result<String, ClusterError>;
+
+    /// Starts a killed broker again, on the same port and with its data. Returns when its direct port accepts and it
+    /// answers Metadata.
+    async fn start_broker(&self, node: NodeId) -> Result<String, ClusterError>;
+
+    /// The node that leads a partition now.
+    async fn leader(&self, topic: &str, partition: u32) -> Result<NodeId, ClusterError>;
+
+    /// The node that coordinates a group now.
+    async fn coordinator(&self, group: &str) -> Result<NodeId, ClusterError>;
+
+    /// Log lines or deviations that the cluster has reported since the last call (`unsupported XRequest`, …).
+    fn complaints(&self) -> Vec<String>;
+
+    /// Resolves when the cluster dies by itself, with its last words (the assert's text for the mock).
+    async fn died(&self) -> String;
+
+    /// Stops everything. Idempotent.
+    async fn shutdown(&self);
+}
+
+/// A topic to create.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TopicSpec {
+    /// Topic name.
+    pub name: String,
+    /// Number of partitions, at least 1.
+    pub partitions: u32,
+    /// Replicas, 1 to the number of brokers.
+    pub replicas: u32,
+}
+
+/// Why a cluster could not do something.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClusterError {
+    /// The cluster's process ended.
+    #[error("the {cluster} cluster ended by itself: {last_words}")]
+    Died {
+        /// Kind of cluster.
+        cluster: &'static str,
+        /// The last lines that it wrote.
+        last_words: String,
+    },
+    /// It answered with an error.
+    #[error("the {cluster} cluster refused `{command}`: {answer}")]
+    Refused {
+        /// Kind of cluster.
+        cluster: &'static str,
+        /// What was asked.
+        command: String,
+        /// What it said.
+        answer: String,
+    },
+    /// Something did not become true in time.
+    #[error("{what} did not become true within {within:?} (last seen: {last_seen})")]
+    TimedOut {
+        /// What was awaited.
+        what: String,
+        /// How long.
+        within: Duration,
+        /// The last value seen.
+        last_seen: String,
+    },
+    /// The operating system refused.
+    #[error("{what}")]
+    Io {
+        /// What was being done.
+        what: String,
+        /// Its answer.
+        #[source]
+        source: std::io::Error,
+    },
+}

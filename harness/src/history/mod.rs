@@ -1,0 +1,4 @@
+//! The history: one recorder appends, facts fold, everything else only reads.
+
+pub mod facts;
+pub mod recorder;

@@ -1,0 +1,138 @@
+//! The recorder: the one place that appends to a history, and the one clock of a run.
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use brokerfall_report::history::{Entry, Event};
+use tokio::sync::watch;
+
+use super::facts::Facts;
+
+/// How often a waiter looks again when nothing is recorded: conditions may depend on time alone.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// Appends events, stamps them, and keeps the facts of the run up to date. Clones share one history.
+#[derive(Clone)]
+pub struct Recorder {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    origin: Instant,
+    inner: Mutex<Inner>,
+    changed: watch::Sender<u64>,
+}
+
+struct Inner {
+    next: u64,
+    facts: Facts,
+    file: Option<std::io::BufWriter<std::fs::File>>,
+    write_error: Option<std::io::Error>,
+}
+
+impl Recorder {
+    /// A recorder that appends to `path`; without a path the history lives in its facts only.
+    ///
+    /// # Errors
+    /// The operating system's, when the file cannot be created.
+    #[expect(clippy::disallowed_methods, reason = "the recorder owns the clock")]
+    pub fn new(path: Option<&Path>) -> std::io::Result<Self> {
+        let file = match path {
+            Some(path) => Some(std::io::BufWriter::with_capacity(1 << 18, std::fs::File::create(path)?)),
+            None => None,
+        };
+        let inner = Inner {
+            next: 0,
+            facts: Facts::default(),
+            file,
+            write_error: None,
+        };
+        Ok(Self {
+            shared: Arc::new(Shared {
+                origin: Instant::now(),
+                inner: Mutex::new(inner),
+                changed: watch::Sender::new(0),
+            }),
+        })
+    }
+
+    /// Microseconds since the run was opened.
+    pub fn now_us(&self) -> u64 {
+        u64::try_from(self.shared.origin.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+
+    /// Appends an event and returns its number.
+    pub fn record(&self, event: Event) -> u64 {
+        let mut inner = self.lock();
+        // Stamped under the lock, so that numbers and times rise together.
+        let entry = Entry {
+            n: inner.next,
+            at_us: self.now_us(),
+            event,
+        };
+        inner.next += 1;
+        if inner.write_error.is_none() {
+            if let Some(file) = inner.file.as_mut() {
+                let written = serde_json::to_writer(&mut *file, &entry)
+                    .map_err(std::io::Error::from)
+                    .and_then(|()| file.write_all(b"\n"));
+                if let Err(cause) = written {
+                    inner.write_error = Some(cause);
+                }
+            }
+        }
+        inner.facts.observe(&entry);
+        drop(inner);
+        self.shared.changed.send_replace(entry.n + 1);
+        entry.n
+    }
+
+    /// Looks at the facts as they are now.
+    pub fn with<T>(&self, look: impl FnOnce(&Facts) -> T) -> T {
+        look(&self.lock().facts)
+    }
+
+    /// Number of the next event: a mark to count from.
+    pub fn mark(&self) -> u64 {
+        self.lock().next
+    }
+
+    /// Waits until `look` finds what it looks for, at most `within`; `None` when the time has passed.
+    pub async fn wait_until<T>(&self, within: Duration, mut look: impl FnMut(&Facts) -> Option<T>) -> Option<T> {
+        let mut changed = self.shared.changed.subscribe();
+        let deadline = tokio::time::Instant::now() + within;
+        loop {
+            if let Some(found) = self.with(&mut look) {
+                return Some(found);
+            }
+            if tokio::time::Instant::now() >= deadline {
+                return None;
+            }
+            let next_look = deadline.min(tokio::time::Instant::now() + LOOK_AGAIN);
+            // Either way the loop looks again; OK to drop the result, because the sender lives in `self`.
+            let _ = tokio::time::timeout_at(next_look, changed.changed()).await;
+        }
+    }
+
+    /// Flushes the file. Returns the first error that any write met: a full disk must not pass for a short history.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn flush(&self) -> std::io::Result<()> {
+        let mut inner = self.lock();
+        if let Some(cause) = inner.write_error.take() {
+            return Err(cause);
+        }
+        match inner.file.as_mut() {
+            Some(file) => file.flush(),
+            None => Ok(()),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // A judge or waiter that panicked cannot have left the inner state half changed: it only reads.
+        self.shared.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,1 @@
+//! Invariants: pure functions of the facts of a history.

@@ -1,0 +1,24 @@
+//! Brokerfall: a fault-injection chaos test harness for Kafka readers.
+//!
+//! The flow, in the order of the modules:
+//!
+//! ```text
+//! scenario -> Plan -> run --inject/heal--> cluster (broker, log) | link (network) | reader (callback, process)
+//!                      +--start/stop/commands--> reader (child process)  --events--+
+//!                      +--oracle: own client on a direct listener, never through the link --+--> history
+//! history -> facts -> invariants (pure) -> outcomes -> verdict -> reports
+//! ```
+
+pub mod cluster;
+pub mod fault;
+pub mod history;
+pub mod invariant;
+pub mod link;
+pub mod oracle;
+pub mod process;
+pub mod reader;
+pub mod run;
+pub mod scenario;
+pub mod verdict;
+
+pub mod cli;

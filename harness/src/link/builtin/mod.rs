@@ -1,0 +1,1 @@
+//! The builtin link: a Kafka-aware proxy on tokio.

@@ -1,0 +1,198 @@
+//! The link: what stands between the reader and every broker. Only the reader uses it; the oracle goes round it.
+//!
+//! One trait; [`builtin`] is a Kafka-aware proxy on tokio. Deliberately not here: deciding what a fault is
+//! (that is `fault`) and judging what the wire said (that is `invariant`). The link records what it sees
+//! (`Wire`, `WireError`, `WireConnection`, `WireGroup`, `WireCommit`, `Deviation`) into the history itself.
+
+pub mod builtin;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::cluster::NodeId;
+
+/// A running link.
+#[async_trait]
+pub trait Link: Send + Sync {
+    /// `builtin` or `toxiproxy`.
+    fn kind(&self) -> &'static str;
+
+    /// `host:port,…`: what the reader is given.
+    fn bootstrap(&self) -> String;
+
+    /// The address that stands for a broker.
+    fn address(&self, node: NodeId) -> Option<SocketAddr>;
+
+    /// Puts a cut in force on the brokers named and returns when it is in force. Cuts of different ids may overlap.
+    async fn cut(&self, cut: Cut) -> Result<CutId, LinkError>;
+
+    /// Takes a cut back. Returns when traffic can flow again.
+    async fn heal(&self, cut: CutId) -> Result<(), LinkError>;
+
+    /// Tells the link that a broker is about to die: it stops listening for it at once, so that readers are refused.
+    /// It listens again by itself, on the same port, when the broker accepts connections.
+    async fn broker_going(&self, node: NodeId) -> Result<(), LinkError>;
+
+    /// Returns when the link listens for the broker again and reaches it.
+    async fn broker_back(&self, node: NodeId, within: Duration) -> Result<(), LinkError>;
+
+    /// Arms a rule that answers matching requests with an error code.
+    fn arm(&self, rule: AnswerRule) -> RuleId;
+
+    /// Takes a rule back and returns its last counts.
+    fn disarm(&self, rule: RuleId) -> RuleCounts;
+
+    /// Counts of a rule so far.
+    fn counts(&self, rule: RuleId) -> RuleCounts;
+
+    /// Connections of this client that are open now; an empty client id counts all.
+    fn open_connections(&self, client: &str) -> u32;
+
+    /// Milliseconds since a client last sent a request of this api; `None` when it never did.
+    fn last_request_age_ms(&self, client: &str, api: &str) -> Option<u64>;
+
+    /// Flushes what taps have counted into the history.
+    fn flush(&self);
+
+    /// Closes every listener and connection. Idempotent.
+    async fn shutdown(&self);
+}
+
+/// Identifies a cut in force.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct CutId(pub u64);
+
+/// Identifies an armed rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RuleId(pub u64);
+
+/// A fault of the network between the reader and some brokers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cut {
+    /// Brokers it strikes.
+    pub nodes: Vec<NodeId>,
+    /// What it does.
+    pub mode: CutMode,
+    /// Which way; `Both` for modes that close connections.
+    pub direction: Direction,
+    /// What becomes of held connections when it is healed.
+    pub heals: CutHeal,
+}
+
+/// What a cut does to traffic.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum CutMode {
+    /// Half-open: nothing is read or written, nothing is discarded, connects still succeed.
+    Hold,
+    /// Live connections are reset once, and every new one too while the cut is in force.
+    Reset,
+    /// Connects are refused; live connections are reset once.
+    Refuse,
+    /// At most this many bytes a second and direction.
+    Throttle {
+        /// Bytes a second, at least 1.
+        bytes_per_s: u64,
+    },
+    /// Each chunk is forwarded this much later.
+    Delay {
+        /// The delay.
+        by: Duration,
+    },
+}
+
+/// Direction of a cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// Both ways.
+    Both,
+    /// What the reader sends.
+    ToBroker,
+    /// What the broker answers.
+    ToReader,
+}
+
+/// What becomes of held connections at the heal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CutHeal {
+    /// Bytes flow on.
+    Keep,
+    /// They are reset.
+    Reset,
+}
+
+/// Answers matching requests with an error code.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AnswerRule {
+    /// Name of the fault; it stands in the `WireError` events of answers that this rule gave.
+    pub fault: String,
+    /// Api name, such as `Fetch`.
+    pub api: String,
+    /// Error code.
+    pub code: i16,
+    /// Only this topic; for apis that carry topics.
+    pub topic: Option<String>,
+    /// Only this partition; for apis that carry partitions.
+    pub partition: Option<u32>,
+    /// Only this `client.id`.
+    pub client: Option<String>,
+    /// How many matching answers; absent means until it is disarmed.
+    pub times: Option<u64>,
+}
+
+/// What a rule did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RuleCounts {
+    /// Responses that matched.
+    pub matched: u64,
+    /// Responses that were changed.
+    pub triggered: u64,
+    /// Responses of the rule's api that could not be decoded while it was armed; any makes the run void.
+    pub undecodable: u64,
+}
+
+/// Why a link could not do something.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LinkError {
+    /// No free port.
+    #[error("no free port for the link on {host} between {from} and {to} (other runs hold them; lower --jobs)")]
+    NoPort {
+        /// Loopback address.
+        host: String,
+        /// First port tried.
+        from: u16,
+        /// Last port tried.
+        to: u16,
+    },
+    /// The broker is not one of the link's.
+    #[error("the link stands in front of no broker {node}")]
+    NoBroker {
+        /// Node id.
+        node: NodeId,
+    },
+    /// The cut is not in force.
+    #[error("no cut {id} is in force on the link")]
+    NoCut {
+        /// Cut id.
+        id: u64,
+    },
+    /// Something did not become true in time.
+    #[error("{what} did not become true within {within:?}")]
+    TimedOut {
+        /// What was awaited.
+        what: String,
+        /// How long.
+        within: Duration,
+    },
+    /// The operating system refused.
+    #[error("{what}")]
+    Io {
+        /// What was being done.
+        what: String,
+        /// Its answer.
+        #[source]
+        source: std::io::Error,
+    },
+}

@@ -1,0 +1,1 @@
+//! The oracle: an independent client on a direct listener that knows the truth.

@@ -1,0 +1,1 @@
+//! Child processes: one spawning thread, process groups, the watchdog.

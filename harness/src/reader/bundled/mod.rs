@@ -1,0 +1,1 @@
+//! The bundled readers on rdkafka: three correct references and three teaching readers.

@@ -1,0 +1,27 @@
+//! Readers under test: what runs them, what they report, and how they are found.
+
+pub mod bundled;
+pub mod host;
+pub mod manifest;
+pub mod sdk;
+
+use std::path::PathBuf;
+
+use brokerfall_report::history::ReaderInfo;
+
+use manifest::Manifest;
+
+/// Everything needed to start a reader's process.
+#[derive(Debug, Clone)]
+pub struct Launch {
+    /// How reports name it (`kind` is the kind to build).
+    pub info: ReaderInfo,
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// Variables added to the allow-listed environment.
+    pub env: Vec<(String, String)>,
+    /// Working folder; absent means the run's own folder.
+    pub folder: Option<PathBuf>,
+    /// What describes it.
+    pub manifest: Manifest,
+}

@@ -1,0 +1,1 @@
+//! The run loop: carries a plan out, injects, heals, waits, and records.

@@ -1,0 +1,804 @@
+//! The history record: everything that happened in a run, in the order in which the harness learned of it.
+//!
+//! `history.jsonl` holds one [`Entry`] a line. The first is always [`Event::Opened`], which carries all of the plan that
+//! judging needs, so that a stored history can be judged again with nothing but itself. The last is [`Event::Closed`];
+//! a history without it was cut off and is partial.
+//!
+//! Events are externally tagged (`{"n":7,"at_us":1200,"event":{"injected":{…}}}`), because serde buffers internally
+//! tagged and flattened values, and reading the history is what judging spends its time on.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::exception::Code;
+use crate::protocol::{Isolation, Kind, ReaderEvent, Reset, TopicPartition};
+use crate::runs::Runs;
+
+/// Version of the record format. It rises when a required field is added or a meaning changes.
+pub const HISTORY_FORMAT: u32 = 1;
+
+/// One line of a history.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Number of the event, from 0, without gaps.
+    pub n: u64,
+    /// When the harness recorded it: microseconds since the run was opened, on a monotonic clock.
+    pub at_us: u64,
+    /// What happened.
+    pub event: Event,
+}
+
+/// Everything that can happen in a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Event {
+    /// First event: the plan, as far as judging needs it.
+    Opened(Box<Opened>),
+    /// The run entered a stage of its own life.
+    Stage(Stage),
+    /// A step of the scenario moved on.
+    Step {
+        /// Position in the plan, from 0.
+        index: u32,
+        /// The step as a sentence.
+        text: String,
+        /// Where it stands.
+        state: StepState,
+        /// More: for `unmet`, the trigger's last value seen.
+        #[serde(default)]
+        detail: String,
+    },
+
+    // Faults.
+    /// A fault is about to be injected. From here to `injected`, effects may already show.
+    Injecting {
+        /// Name of the fault in this run, unique.
+        fault: String,
+        /// Its kind, such as `kill-broker`.
+        kind: String,
+        /// What exactly, as a sentence.
+        text: String,
+        /// True when the cluster imitates the fault and cannot really do it.
+        emulated: bool,
+    },
+    /// Evidence of grade `injected`: the backend proves that the fault is in force.
+    Injected {
+        /// Name of the fault.
+        fault: String,
+        /// What proves it.
+        proof: String,
+    },
+    /// Evidence of grade `delivered`: the fault hit this reader.
+    Delivered {
+        /// Name of the fault.
+        fault: String,
+        /// What proves it.
+        proof: String,
+    },
+    /// Evidence of grade `felt`: the reader's events or progress changed.
+    Felt {
+        /// Name of the fault.
+        fault: String,
+        /// What proves it.
+        proof: String,
+    },
+    /// A fault is about to be healed.
+    Healing {
+        /// Name of the fault.
+        fault: String,
+    },
+    /// The heal is proven.
+    Healed {
+        /// Name of the fault.
+        fault: String,
+        /// What proves it.
+        proof: String,
+    },
+    /// A fault or heal could not be proven; the run is void.
+    NotProven {
+        /// Name of the fault.
+        fault: String,
+        /// What was to be proven.
+        wanted: Proof,
+        /// What was seen instead.
+        text: String,
+    },
+
+    // The oracle: the truth, learned on a direct listener.
+    /// Records were written by the oracle.
+    Produced {
+        /// Topic.
+        topic: String,
+        /// Partition.
+        partition: u32,
+        /// Record ids, rising.
+        ids: Runs,
+        /// Their offsets, in step with `ids`; empty unless acknowledged.
+        offsets: Runs,
+        /// What the broker said.
+        outcome: ProduceOutcome,
+    },
+    /// Log start or log end moved.
+    Watermarks {
+        /// Topic.
+        topic: String,
+        /// Partition.
+        partition: u32,
+        /// First offset that can be read.
+        log_start: u64,
+        /// Next offset to be written (high watermark).
+        log_end: u64,
+    },
+    /// The oracle read the log of one partition from `from` to before `to`: these ids stand at these offsets, nothing else.
+    Scanned {
+        /// Topic.
+        topic: String,
+        /// Partition.
+        partition: u32,
+        /// First offset asked for (the log start).
+        from: u64,
+        /// End of the scan, exclusive (the log end).
+        to: u64,
+        /// Record ids found.
+        ids: Runs,
+        /// Their offsets, in step with `ids`.
+        offsets: Runs,
+    },
+    /// The log end of every partition when a reader (or one of its members) was started: what `catches_up` asks for.
+    Targets {
+        /// Which member.
+        member: String,
+        /// Log end per partition.
+        ends: Vec<LogEnd>,
+    },
+    /// One sentinel record per partition is acknowledged; `recovers` asks for these.
+    Sentinel {
+        /// Which round, from 1: the first judges the patient, later ones serve diagnosis.
+        round: u32,
+        /// Id and offset per partition.
+        records: Vec<SentinelRecord>,
+    },
+    /// All heals are proven and the oracle read through the broker (true), or a fault closes the path (false).
+    Path {
+        /// Whether the path is open.
+        open: bool,
+        /// What proves it.
+        proof: String,
+    },
+    /// Writers have stopped and the log is quiet; what the reader shows from here on is final.
+    Quiet,
+
+    // The reader.
+    /// A reader process was started.
+    Spawned {
+        /// Member name (`r1`, `r2`, …), also its `client.id`.
+        member: String,
+        /// Process id; absent for an in-process reader.
+        pid: Option<u32>,
+        /// The command line.
+        command: Vec<String>,
+    },
+    /// A command was sent.
+    Asked {
+        /// Member.
+        member: String,
+        /// Id that its `done` echoes.
+        id: u64,
+        /// The command's name.
+        command: String,
+        /// How long an answer may take, milliseconds.
+        within_ms: u64,
+    },
+    /// A line from a reader's adapter.
+    Reader {
+        /// Member.
+        member: String,
+        /// Incarnation.
+        inc: u32,
+        /// When it happened: `mono_ms` of the line on the run's clock, microseconds.
+        reader_us: u64,
+        /// What it said.
+        event: ReaderEvent,
+    },
+    /// The adapter broke the protocol; the run is void.
+    ProtocolBroken {
+        /// Member.
+        member: String,
+        /// Which rule was broken, and how.
+        text: String,
+        /// The start of the offending line, where there is one.
+        #[serde(default)]
+        line: String,
+    },
+    /// No heartbeat, or a loop age above the limit, in a process that runs.
+    ReaderBlocked {
+        /// Member.
+        member: String,
+        /// Since when, microseconds since the run was opened.
+        since_us: u64,
+    },
+    /// A blocked reader shows signs of life again.
+    ReaderUnblocked {
+        /// Member.
+        member: String,
+    },
+    /// A reader process ended.
+    Exited {
+        /// Member.
+        member: String,
+        /// Exit status.
+        code: Option<i32>,
+        /// Signal that ended it.
+        signal: Option<i32>,
+        /// True when the harness asked for it (stop, kill-reader, clean-up).
+        asked: bool,
+        /// The last lines of its stderr.
+        #[serde(default)]
+        stderr_tail: String,
+    },
+    /// Resources of a reader's process group.
+    Sample {
+        /// Member.
+        member: String,
+        /// User and system time so far, milliseconds.
+        cpu_ms: u64,
+        /// Resident memory, KiB.
+        rss_kib: u64,
+        /// Open file descriptors.
+        descriptors: u64,
+        /// Processes in the group.
+        processes: u32,
+    },
+    /// How a reader left: what `stops_cleanly` judges.
+    Left {
+        /// Member.
+        member: String,
+        /// From the stop command to the end of the process, milliseconds; absent when it had to be killed.
+        stopped_ms: Option<u64>,
+        /// Processes of its group that were still there.
+        processes: Vec<String>,
+        /// Connections that it still had on the link.
+        connections: u32,
+    },
+
+    // The wire, as the link saw it.
+    /// Traffic of one client in one window.
+    Wire {
+        /// `client.id`; empty where the client has not told one yet.
+        client: String,
+        /// Length of the window, microseconds.
+        span_us: u64,
+        /// Requests by api name.
+        requests: BTreeMap<String, u64>,
+        /// Connections opened.
+        connects: u64,
+        /// Highest fetch offset asked for per partition.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        fetch_offsets: Vec<LogEnd>,
+    },
+    /// A response carried an error code.
+    WireError {
+        /// `client.id`.
+        client: String,
+        /// Api name, such as `Fetch`.
+        api: String,
+        /// The code, named as Kafka's protocol names it.
+        code: Code,
+        /// Topic, where the error is one topic's.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        topic: Option<String>,
+        /// Partition, where the error is one partition's.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        partition: Option<u32>,
+        /// The fault whose rule put it there; absent when the broker said it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        injected_by: Option<String>,
+        /// How many equal ones this event stands for.
+        count: u64,
+    },
+    /// A connection on the link changed.
+    WireConnection {
+        /// `client.id`, where known.
+        client: String,
+        /// Broker.
+        node: i32,
+        /// What happened.
+        change: ConnectionChange,
+        /// How many equal ones this event stands for.
+        count: u64,
+    },
+    /// A group member's standing, read from the wire.
+    WireGroup {
+        /// `client.id` of the member.
+        client: String,
+        /// Group.
+        group: String,
+        /// What happened.
+        change: GroupChange,
+    },
+    /// An OffsetCommit response.
+    WireCommit {
+        /// `client.id` of the member.
+        client: String,
+        /// Group.
+        group: String,
+        /// Topic.
+        topic: String,
+        /// Partition.
+        partition: u32,
+        /// Committed offset: the next one to read.
+        offset: u64,
+        /// Error code; 0 means committed.
+        code: i16,
+    },
+    /// The emulated cluster did what a real one would not; the run is void.
+    Deviation {
+        /// What it did.
+        text: String,
+    },
+
+    // Diagnosis after the patient's verdict is fixed.
+    /// A cure was tried: a fresh object in the same process, then a fresh process.
+    Cure {
+        /// What was renewed.
+        renewed: Renewed,
+        /// Whether the backlog drained and the next sentinel arrived.
+        worked: bool,
+        /// What was seen.
+        text: String,
+    },
+
+    // The end.
+    /// The harness or its environment failed; never the reader's doing.
+    Failure {
+        /// Who failed.
+        of: FailureOf,
+        /// What, what was wanted, and the next step.
+        text: String,
+    },
+    /// The sampler missed its turn by more than a second: the machine starved the harness.
+    Starved {
+        /// The gap, milliseconds.
+        gap_ms: u64,
+    },
+    /// The run cannot take place here.
+    Skipped {
+        /// Why.
+        reason: String,
+        /// What would enable it.
+        enable: String,
+    },
+    /// A signal ended the run early; everything was healed.
+    Interrupted {
+        /// Signal name.
+        signal: String,
+    },
+    /// Last event.
+    Closed,
+}
+
+/// The plan, as far as judging and reporting need it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Opened {
+    /// [`HISTORY_FORMAT`].
+    pub format: u32,
+    /// Version of the harness.
+    pub harness: String,
+    /// Scenario id, `folder/name[axis=value]`.
+    pub scenario: String,
+    /// One line.
+    pub title: String,
+    /// The phase that the first fault must hit.
+    pub phase: Phase,
+    /// True while nothing may be produced before `catches_up` is decided.
+    pub quiet: bool,
+    /// Cluster.
+    pub cluster: ClusterInfo,
+    /// Link.
+    pub link: String,
+    /// Reader.
+    pub reader: ReaderInfo,
+    /// How many members it starts with.
+    pub members: u32,
+    /// Consumer group; absent for kinds without one.
+    pub group: Option<String>,
+    /// Where the reader starts when it has no position.
+    pub reset: Reset,
+    /// Isolation level.
+    pub isolation: Isolation,
+    /// Group session timeout, milliseconds, where the plan sets one.
+    pub session_ms: Option<u64>,
+    /// Topics.
+    pub topics: Vec<TopicInfo>,
+    /// Faults by the name they have in this run.
+    pub faults: Vec<FaultInfo>,
+    /// Steps as sentences.
+    pub steps: Vec<String>,
+    /// What is asked.
+    pub expect: Expect,
+    /// Limits with their origin.
+    pub limits: Limits,
+    /// Seed of everything random in the run.
+    pub seed: u64,
+    /// Wall clock at the start, RFC 3339, UTC.
+    pub started_at: String,
+    /// The command that reproduces this run.
+    pub reproduce: String,
+}
+
+/// A cluster as reports name it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterInfo {
+    /// `mock`, `process` or `container`.
+    pub kind: String,
+    /// What serves: `librdkafka 2.12.1 mock`, `Apache Kafka 4.1.0`.
+    pub kafka: String,
+    /// Number of brokers.
+    pub brokers: u32,
+    /// How it differs from Apache Kafka; empty for the real thing.
+    pub properties: Vec<String>,
+}
+
+/// A reader as reports name it. `client` and `runtime` come with its `hello`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReaderInfo {
+    /// Name, such as `ktables`.
+    pub name: String,
+    /// Version asked for; empty where there is none.
+    pub version: String,
+    /// Where it came from: `bundled`, a registry, `path:DIR`, `git:REF`, `adapter`.
+    pub source: String,
+    /// Kind built.
+    pub kind: Kind,
+    /// Path of the resolved lock below the run's folder, where there is one.
+    pub lock: Option<String>,
+    /// What it declares of itself in its manifest.
+    #[serde(default)]
+    pub declares: Declares,
+}
+
+/// What a reader's manifest declares that judging must know.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Declares {
+    /// `caught_up` is current, not a latch: it must be true again only at the end.
+    #[serde(default)]
+    pub caught_up_is_current: bool,
+    /// `skips = "reset"`: a jump to the end after an out-of-range answer is the documented behaviour.
+    #[serde(default)]
+    pub skips_on_reset: bool,
+    /// `expired = "cleared"`: keys whose every record was deleted must be gone from the table.
+    #[serde(default)]
+    pub clears_expired: bool,
+    /// How long the library's own close may take, milliseconds.
+    #[serde(default)]
+    pub stop_grace_ms: Option<u64>,
+}
+
+/// A topic as judging needs it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TopicInfo {
+    /// Topic name.
+    pub name: String,
+    /// Number of partitions.
+    pub partitions: u32,
+    /// `input` or `changelog`.
+    pub role: Option<String>,
+    /// True for `cleanup.policy=compact` (or `compact,delete`).
+    pub compacted: bool,
+    /// How key and value of a record follow from its id.
+    pub generator: Generator,
+}
+
+/// Key and value of record `n` of partition `p` follow from its id alone.
+///
+/// ```
+/// use brokerfall_report::history::Generator;
+/// let generator = Generator { keys: 10, value_bytes: 40, tombstone_every: Some(7) };
+/// assert_eq!(generator.key(2, 13), "p2-k3");
+/// assert!(generator.is_tombstone(14) && !generator.is_tombstone(13));
+/// assert!(generator.value(13).is_some_and(|value| value.starts_with("13|") && value.len() == 40));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Generator {
+    /// Number of distinct keys per partition, at least 1.
+    pub keys: u64,
+    /// Length of a value, bytes; shorter than `<id>|` has no effect.
+    pub value_bytes: u64,
+    /// Every n-th id is a tombstone; absent means none is.
+    pub tombstone_every: Option<u64>,
+}
+
+impl Generator {
+    /// The key of record `id` of `partition`. Keys of different partitions never meet.
+    pub fn key(&self, partition: u32, id: u64) -> String {
+        format!("p{partition}-k{}", id % self.keys.max(1))
+    }
+
+    /// Whether record `id` is a tombstone.
+    pub fn is_tombstone(&self, id: u64) -> bool {
+        self.tombstone_every
+            .is_some_and(|every| every > 0 && id.is_multiple_of(every))
+    }
+
+    /// The value of record `id` in codec `text`: `<id>|` and padding; none for a tombstone.
+    pub fn value(&self, id: u64) -> Option<String> {
+        if self.is_tombstone(id) {
+            return None;
+        }
+        let mut value = format!("{id}|");
+        let padding = usize::try_from(self.value_bytes)
+            .unwrap_or(usize::MAX)
+            .saturating_sub(value.len());
+        value.extend(std::iter::repeat_n('x', padding));
+        Some(value)
+    }
+}
+
+/// A fault of the plan.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FaultInfo {
+    /// Name in this run, unique (`kill-broker-1`, or the step's name).
+    pub name: String,
+    /// Kind, such as `kill-broker`.
+    pub kind: String,
+    /// Lowest grade of evidence that the run asks for.
+    pub grade: Grade,
+}
+
+/// Grades of evidence of a fault, weakest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Grade {
+    /// The backend proves that the fault was in force.
+    Injected,
+    /// It hit this reader.
+    Delivered,
+    /// The reader's events or progress changed.
+    Felt,
+}
+
+/// What could not be proven.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Proof {
+    /// That the fault was in force.
+    Injected,
+    /// That it hit this reader.
+    Delivered,
+    /// That the reader felt it.
+    Felt,
+    /// That it is gone.
+    Healed,
+    /// That the scenario's phase was on when it was injected.
+    Phase,
+    /// That the reader was healthy before the first fault.
+    HealthyBefore,
+}
+
+/// What a scenario asks.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Expect {
+    /// How it may end.
+    pub outcome: ExpectedEnd,
+    /// Invariants named in `[expect]`: each must be decided.
+    pub named: Vec<String>,
+    /// `duplicates = N`: more delivered duplicates than this are a violation; absent means they are only counted.
+    #[serde(default)]
+    pub duplicates: Option<u64>,
+    /// Invariants that the scenario's nature takes out of judging, with the reason.
+    #[serde(default)]
+    pub not_judged: BTreeMap<String, String>,
+}
+
+/// How a run may end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ExpectedEnd {
+    /// The same instance must come back.
+    Recovers,
+    /// It must end, honestly.
+    Ends,
+    /// Either; an honest end holds `recovers`.
+    RecoversOrEnds,
+}
+
+/// Limits of a run, each with its origin.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Recovery window, milliseconds.
+    pub within_ms: Limit,
+    /// Grace of the reader's own close, milliseconds.
+    pub stop_grace_ms: Limit,
+    /// CPU of the reader's process group over an outage, in cores.
+    pub cpu_cores: Limit,
+    /// Requests and connects over an outage, per second.
+    pub requests_per_s: Limit,
+    /// Error events over an outage, per second.
+    pub errors_per_s: Limit,
+}
+
+/// A limit and where it comes from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Limit {
+    /// The limit, in the unit of its name.
+    pub value: f64,
+    /// `scenario`, `manifest` or `default`.
+    pub origin: String,
+}
+
+/// Phases of a reader's life that a fault can hit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Phase {
+    /// Before and while the reader starts.
+    Start,
+    /// It reads towards the log end that was there when it started.
+    CatchUp,
+    /// It has caught up.
+    Live,
+    /// While it commits.
+    Commit,
+    /// While its group rebalances.
+    Rebalance,
+    /// While it closes.
+    Close,
+}
+
+impl Phase {
+    /// The name used in files and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Phase::Start => "start",
+            Phase::CatchUp => "catch-up",
+            Phase::Live => "live",
+            Phase::Commit => "commit",
+            Phase::Rebalance => "rebalance",
+            Phase::Close => "close",
+        }
+    }
+}
+
+/// Stages of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stage {
+    /// Cluster, link, topics and preload.
+    Preparing,
+    /// The reader starts.
+    Starting,
+    /// Steps run.
+    Steps,
+    /// All heals are asked for and being proven.
+    Healing,
+    /// Waiting for `catches_up` in a quiet scenario.
+    CatchingUp,
+    /// Waiting for the sentinel.
+    Recovering,
+    /// Writers stopped; snapshot and barrier.
+    Settling,
+    /// The patient's verdict is fixed; cures are tried.
+    Diagnosing,
+    /// The reader is stopped.
+    Stopping,
+    /// Last scans and clean-up.
+    Closing,
+}
+
+/// Where a step stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StepState {
+    /// Its trigger is awaited.
+    Waiting,
+    /// Its trigger was met.
+    Triggered,
+    /// It is carried out and proven.
+    Done,
+    /// Its trigger was not met in time; the run is void.
+    Unmet,
+}
+
+/// What the broker said of records that the oracle wrote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProduceOutcome {
+    /// Acknowledged.
+    Acked,
+    /// Refused; they are not in the log.
+    Failed,
+    /// Unknown.
+    Maybe,
+}
+
+/// An offset in a partition.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogEnd {
+    /// Topic.
+    pub topic: String,
+    /// Partition.
+    pub partition: u32,
+    /// Offset.
+    pub offset: u64,
+}
+
+/// A sentinel record.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SentinelRecord {
+    /// Topic.
+    pub topic: String,
+    /// Partition.
+    pub partition: u32,
+    /// Record id.
+    pub id: u64,
+    /// Its offset.
+    pub offset: u64,
+}
+
+/// What happened to a connection on the link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ConnectionChange {
+    /// The client connected and the link reached the broker.
+    Opened,
+    /// The client closed it.
+    ClosedByClient,
+    /// The broker closed it.
+    ClosedByBroker,
+    /// The link reset it (RST to both ends).
+    ResetByLink,
+    /// The client connected while the broker was away and was turned away after accept.
+    TurnedAway,
+    /// It was held while traffic waited.
+    Held,
+}
+
+/// A group member's standing, read from the wire.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GroupChange {
+    /// JoinGroup answered without error.
+    Joined {
+        /// Generation.
+        generation: i32,
+        /// Member id that the broker gave.
+        member_id: String,
+    },
+    /// SyncGroup answered without error: it owns these partitions.
+    Synced {
+        /// Generation.
+        generation: i32,
+        /// Partitions owned.
+        owns: Vec<TopicPartition>,
+    },
+    /// A heartbeat was answered without error (at most one event a second).
+    Alive {
+        /// Generation.
+        generation: i32,
+    },
+    /// It left, or the coordinator no longer knows it.
+    Gone {
+        /// `LeaveGroup`, or the error code's name.
+        how: String,
+    },
+}
+
+/// What a cure renewed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Renewed {
+    /// A fresh reader object in the same process.
+    Object,
+    /// A fresh process.
+    Process,
+}
+
+/// Who failed, when it was not the reader.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureOf {
+    /// A bug of ours.
+    Harness,
+    /// The machine, a service, provisioning.
+    Environment,
+}
