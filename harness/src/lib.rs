@@ -22,3 +22,15 @@ pub mod scenario;
 pub mod verdict;
 
 pub mod cli;
+
+/// An error and everything it was caused by, as one line: `failed to x: y: z`.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}

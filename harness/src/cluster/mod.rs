@@ -50,6 +50,9 @@ pub trait Cluster: Send + Sync {
     /// The node that coordinates a group now.
     async fn coordinator(&self, group: &str) -> Result<NodeId, ClusterError>;
 
+    /// Names a group whose coordinator the cluster must move when its broker is killed; for clusters that must be told.
+    fn note_group(&self, _group: &str) {}
+
     /// Log lines or deviations that the cluster has reported since the last call (`unsupported XRequest`, …).
     fn complaints(&self) -> Vec<String>;
 

@@ -1,6 +1,10 @@
 //! delete-segments: retention deletes the oldest part of a log.
 
+use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
+
+use super::{Fault, FaultError, Heal, Injected};
+use crate::run::rig::Rig;
 
 /// `delete-segments = { topic = "orders" }`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -20,4 +24,78 @@ pub struct DeleteSegments {
 
 fn one() -> u64 {
     1
+}
+
+#[async_trait]
+impl Fault for DeleteSegments {
+    fn kind(&self) -> &'static str {
+        "delete-segments"
+    }
+
+    fn text(&self) -> String {
+        let topic = self.topic.as_deref().unwrap_or("the first topic");
+        let partition = self.partition.map_or_else(String::new, |partition| format!("-{partition}"));
+        format!("delete the log of {topic}{partition} past the reader's position")
+    }
+
+    fn closes_path(&self) -> bool {
+        false
+    }
+
+    async fn inject(&self, rig: &Rig, _name: &str) -> Result<Injected, FaultError> {
+        let topic = self.topic.clone().unwrap_or_else(|| rig.first_topic().to_owned());
+        let partitions = match self.partition {
+            Some(partition) => vec![partition],
+            None => (0..rig.partitions(&topic)).collect(),
+        };
+        let mark = rig.recorder.mark();
+        let mut proofs = Vec::new();
+        for &partition in &partitions {
+            let before = rig.oracle.watermarks(&topic, partition).await?;
+            // What the reader asked for last, or where it stands: a fetch in flight may be ahead of what was delivered.
+            let reader = rig.recorder.with(|facts| {
+                facts.max_fetch_offset(&topic, partition).max(facts.position(&topic, partition)).unwrap_or(before.0)
+            });
+            let wanted = reader + self.past_reader_by;
+            rig.oracle.fill_past(&topic, partition, wanted.saturating_sub(1)).await?;
+            let after = rig.oracle.watermarks(&topic, partition).await?;
+            if after.0 < wanted {
+                return Err(FaultError::NotProven {
+                    what: format!("that the log start of {topic}-{partition} passed {wanted}"),
+                    seen: format!("it moved from {} to {}", before.0, after.0),
+                });
+            }
+            proofs.push(format!(
+                "log start of {topic}-{partition} moved from {} to {}, past the reader at {reader}",
+                before.0, after.0
+            ));
+        }
+        let watched = topic.clone();
+        Ok(Injected {
+            proof: proofs.join("; "),
+            delivered: Box::new(move |facts| {
+                let told = facts.wire_errors_since(mark, "Fetch", "OFFSET_OUT_OF_RANGE");
+                (told > 0).then(|| format!("{told} Fetch response(s) of {watched}: OFFSET_OUT_OF_RANGE"))
+            }),
+            felt: Box::new(move |facts| {
+                let resets = facts.resets_since(mark);
+                (resets > 0).then(|| format!("the reader reported {resets} reset(s)"))
+            }),
+            heal: Box::new(Deleted {}),
+        })
+    }
+}
+
+/// What is deleted stays deleted: there is nothing to take back, and nothing that stays in force.
+struct Deleted {}
+
+#[async_trait]
+impl Heal for Deleted {
+    fn stays_in_force(&self) -> bool {
+        false
+    }
+
+    async fn heal(self: Box<Self>, _rig: &Rig) -> Result<String, FaultError> {
+        Ok("nothing stays in force: the log goes on from its new start".into())
+    }
 }

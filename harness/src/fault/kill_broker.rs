@@ -1,8 +1,12 @@
 //! kill-broker: a broker dies without a word and is started again on the same port with its data.
 
+use async_trait::async_trait;
+use brokerfall_report::history::ConnectionChange;
 use serde::{Deserialize, Serialize};
 
-use super::BrokerChoice;
+use super::{BrokerChoice, Fault, FaultError, Heal, Injected, PROOF, felt_since, list};
+use crate::cluster::NodeId;
+use crate::run::rig::Rig;
 
 /// `kill-broker = { broker = "leader" }`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -10,4 +14,66 @@ use super::BrokerChoice;
 pub struct KillBroker {
     /// Which broker.
     pub broker: BrokerChoice,
+}
+
+#[async_trait]
+impl Fault for KillBroker {
+    fn kind(&self) -> &'static str {
+        "kill-broker"
+    }
+
+    fn text(&self) -> String {
+        format!("kill {}", self.broker.text())
+    }
+
+    fn closes_path(&self) -> bool {
+        true
+    }
+
+    async fn inject(&self, rig: &Rig, _name: &str) -> Result<Injected, FaultError> {
+        let nodes = self.broker.nodes(rig).await?;
+        let mark = rig.recorder.mark();
+        let mut proofs = Vec::new();
+        for &node in &nodes {
+            // The link first: found lazily, a reader's first connect would still be accepted.
+            rig.link.broker_going(node).await?;
+            proofs.push(rig.cluster.kill_broker(node, rig.election).await?);
+            rig.prove_refused(node).await?;
+        }
+        let targets = nodes.clone();
+        Ok(Injected {
+            proof: format!("{}; the reader's port of broker {} refuses connections", proofs.join("; "), list(&nodes)),
+            delivered: Box::new(move |facts| {
+                let closed: u64 = targets
+                    .iter()
+                    .map(|&node| {
+                        facts.connections_since(mark, Some(node), ConnectionChange::ClosedByBroker)
+                            + facts.connections_since(mark, Some(node), ConnectionChange::ResetByLink)
+                    })
+                    .sum();
+                (closed > 0).then(|| format!("{closed} connection(s) of the reader to broker {} closed", list(&targets)))
+            }),
+            felt: felt_since(mark),
+            heal: Box::new(Dead { nodes }),
+        })
+    }
+}
+
+/// Brokers that are down.
+struct Dead {
+    nodes: Vec<NodeId>,
+}
+
+#[async_trait]
+impl Heal for Dead {
+    async fn heal(self: Box<Self>, rig: &Rig) -> Result<String, FaultError> {
+        let mut proofs = Vec::new();
+        for &node in &self.nodes {
+            proofs.push(rig.cluster.start_broker(node).await?);
+        }
+        for &node in &self.nodes {
+            rig.link.broker_back(node, PROOF).await?;
+        }
+        Ok(format!("{}; the reader's port of broker {} accepts again", proofs.join("; "), list(&self.nodes)))
+    }
 }

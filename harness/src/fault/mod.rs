@@ -3,7 +3,17 @@
 //! Adding a fault is one file here and one variant of [`FaultSpec`]. A fault acts only through the `Cluster`, `Link` and
 //! `Reader` that it is given, and tells nothing but the history.
 
+use std::time::Duration;
+
+use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
+
+use crate::cluster::{ClusterError, NodeId};
+use crate::history::facts::Facts;
+use crate::link::LinkError;
+use crate::oracle::OracleError;
+use crate::reader::host::HostError;
+use crate::run::rig::Rig;
 
 pub mod answer_error;
 pub mod delete_segments;
@@ -49,4 +59,139 @@ pub enum BrokerChoice {
     /// This node id, from 1.
     #[serde(untagged)]
     Node(i32),
+}
+
+/// A fault that can be injected.
+#[async_trait]
+pub trait Fault: Send + Sync {
+    /// Its name in scenarios, such as `kill-broker`.
+    fn kind(&self) -> &'static str;
+
+    /// What it does, as a sentence without its subject: `kill the leader`.
+    fn text(&self) -> String;
+
+    /// True when the rig's cluster imitates the fault and cannot really do it.
+    fn emulated(&self, _rig: &Rig) -> bool {
+        false
+    }
+
+    /// True while the fault keeps the reader from its brokers, so that no progress is owed.
+    fn closes_path(&self) -> bool;
+
+    /// Puts the fault in force and proves it. `name` is the fault's name in this run.
+    async fn inject(&self, rig: &Rig, name: &str) -> Result<Injected, FaultError>;
+}
+
+/// A fault in force: what proves it, how to see that it was delivered, and the only way to heal it.
+#[must_use = "a fault in force must be healed"]
+pub struct Injected {
+    /// Evidence of grade `injected`.
+    pub proof: String,
+    /// Looks for evidence of grade `delivered`.
+    pub delivered: Look,
+    /// Looks for evidence of grade `felt`.
+    pub felt: Look,
+    /// Takes the fault back.
+    pub heal: Box<dyn Heal>,
+}
+
+/// Looks for evidence in the facts; says what it found.
+pub type Look = Box<dyn Fn(&Facts) -> Option<String> + Send + Sync>;
+
+/// The undoing of one fault.
+#[async_trait]
+pub trait Heal: Send {
+    /// False when nothing is in force any more, so that there is nothing to wait for before the heal.
+    fn stays_in_force(&self) -> bool {
+        true
+    }
+
+    /// Takes the fault back and proves that it is gone.
+    async fn heal(self: Box<Self>, rig: &Rig) -> Result<String, FaultError>;
+}
+
+/// Why a fault could not be injected, proven or healed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FaultError {
+    /// The cluster failed.
+    #[error("the cluster could not do it")]
+    Cluster(#[from] ClusterError),
+    /// The link failed.
+    #[error("the link could not do it")]
+    Link(#[from] LinkError),
+    /// The oracle failed.
+    #[error("the oracle could not do it")]
+    Oracle(#[from] OracleError),
+    /// The reader's process failed; `reader` faults only.
+    #[error("the reader's process could not be handled")]
+    Host(#[from] HostError),
+    /// It was tried, and the proof did not come.
+    #[error("{what} was not proven: {seen}")]
+    NotProven {
+        /// What was to be proven.
+        what: String,
+        /// What was seen instead.
+        seen: String,
+    },
+}
+
+/// How long a backend may take to prove a fault or a heal. Generous: a loaded machine must not void runs; the slowest of
+/// the measured proofs (a JVM broker's restart) took 3 s.
+pub(crate) const PROOF: Duration = Duration::from_secs(30);
+
+impl FaultSpec {
+    /// The fault that the spec describes.
+    pub fn fault(&self) -> &dyn Fault {
+        match self {
+            FaultSpec::KillBroker(fault) => fault,
+            FaultSpec::PauseBroker(fault) => fault,
+            FaultSpec::Partition(fault) => fault,
+            FaultSpec::DeleteSegments(fault) => fault,
+            FaultSpec::PanicCallback(fault) => fault,
+            FaultSpec::PauseReader(fault) => fault,
+            FaultSpec::KillReader(fault) => fault,
+            FaultSpec::AnswerError(fault) => fault,
+        }
+    }
+}
+
+impl BrokerChoice {
+    /// The nodes that the choice means now.
+    pub async fn nodes(&self, rig: &Rig) -> Result<Vec<NodeId>, ClusterError> {
+        match self {
+            BrokerChoice::All => Ok(rig.cluster.brokers().into_iter().map(|(node, _)| node).collect()),
+            BrokerChoice::Node(node) => Ok(vec![*node]),
+            BrokerChoice::Leader => Ok(vec![rig.cluster.leader(rig.first_topic(), 0).await?]),
+            BrokerChoice::Coordinator => match &rig.group {
+                Some(group) => Ok(vec![rig.cluster.coordinator(group).await?]),
+                None => Ok(vec![rig.cluster.leader(rig.first_topic(), 0).await?]),
+            },
+        }
+    }
+
+    /// As a sentence has it: `the leader`.
+    pub fn text(&self) -> String {
+        match self {
+            BrokerChoice::All => "every broker".into(),
+            BrokerChoice::Node(node) => format!("broker {node}"),
+            BrokerChoice::Leader => "the leader".into(),
+            BrokerChoice::Coordinator => "the coordinator".into(),
+        }
+    }
+}
+
+/// `1`, `1 and 2`, `1, 2 and 3`.
+pub(crate) fn list(nodes: &[NodeId]) -> String {
+    let names: Vec<String> = nodes.iter().map(ToString::to_string).collect();
+    match names.split_last() {
+        None => "none".into(),
+        Some((last, [])) => last.clone(),
+        Some((last, others)) => format!("{} and {last}", others.join(", ")),
+    }
+}
+
+/// Evidence of grade `felt` that serves every fault: the reader itself showed that something was wrong.
+pub(crate) fn felt_since(mark: u64) -> Look {
+    Box::new(move |facts: &Facts| facts.reaction_since(mark))
 }

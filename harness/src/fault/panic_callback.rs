@@ -2,8 +2,12 @@
 
 use std::time::Duration;
 
-use brokerfall_report::protocol::Times;
+use async_trait::async_trait;
+use brokerfall_report::protocol::{self, ArmCallback, Command, Raise, Times};
 use serde::{Deserialize, Serialize};
+
+use super::{Fault, FaultError, Heal, Injected, PROOF, felt_since};
+use crate::run::rig::Rig;
 
 /// `panic-callback = { callback = "on-set", on = { nth = 5 }, raise = "exception" }`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -71,4 +75,104 @@ pub enum How {
     Hang,
     /// It returns late.
     Delay,
+}
+
+impl PanicCallback {
+    fn command(&self) -> ArmCallback {
+        ArmCallback {
+            callback: match self.callback {
+                Callback::OnSet => protocol::Callback::OnSet,
+                Callback::OnDelete => protocol::Callback::OnDelete,
+                Callback::OnRecord => protocol::Callback::OnRecord,
+            },
+            on: match &self.on {
+                On::Key(key) => protocol::On::Key(key.clone()),
+                On::Offset(offset) => protocol::On::Offset(*offset),
+                On::Nth(nth) => protocol::On::Nth(*nth),
+            },
+            raise: Raise {
+                how: match self.raise {
+                    How::Exception => protocol::How::Exception,
+                    How::BaseException => protocol::How::BaseException,
+                    How::Hang => protocol::How::Hang,
+                    How::Delay => protocol::How::Delay,
+                },
+                type_name: self.type_name.clone(),
+                ms: self.length.map(|length| u64::try_from(length.as_millis()).unwrap_or(u64::MAX)),
+            },
+            times: self.times,
+        }
+    }
+
+    fn callback_text(&self) -> &'static str {
+        match self.callback {
+            Callback::OnSet => "on_set",
+            Callback::OnDelete => "on_delete",
+            Callback::OnRecord => "on_record",
+        }
+    }
+}
+
+#[async_trait]
+impl Fault for PanicCallback {
+    fn kind(&self) -> &'static str {
+        "panic-callback"
+    }
+
+    fn text(&self) -> String {
+        let on = match &self.on {
+            On::Key(key) => format!("for key {key}"),
+            On::Offset(offset) => format!("at offset {offset}"),
+            On::Nth(nth) => format!("on call {nth}"),
+        };
+        let how = match self.raise {
+            How::Exception => "raise an exception",
+            How::BaseException => "raise what ordinary handlers do not catch",
+            How::Hang => "hang",
+            How::Delay => "return late",
+        };
+        let times = if self.times == Times::Always { ", every time" } else { "" };
+        format!("let {} {how} {on}{times}", self.callback_text())
+    }
+
+    fn closes_path(&self) -> bool {
+        false
+    }
+
+    async fn inject(&self, rig: &Rig, _name: &str) -> Result<Injected, FaultError> {
+        let mark = rig.recorder.mark();
+        for reader in rig.readers() {
+            let done = reader.ask(Command::ArmCallback(self.command()), PROOF).await?;
+            if !done.ok {
+                return Err(FaultError::NotProven {
+                    what: format!("that {} is armed", self.callback_text()),
+                    seen: done.error.map_or_else(|| "the adapter said no".into(), |error| error.label()),
+                });
+            }
+        }
+        let callback = self.callback_text();
+        Ok(Injected {
+            proof: format!("the adapter armed {callback}"),
+            delivered: Box::new(move |facts| {
+                let entered = facts.callbacks_entered_since(mark);
+                (entered > 0).then(|| format!("{callback} was entered {entered} time(s)"))
+            }),
+            felt: felt_since(mark),
+            heal: Box::new(Spent {}),
+        })
+    }
+}
+
+/// An armed callback strikes as often as it was told; the adapter keeps no switch to take it back.
+struct Spent {}
+
+#[async_trait]
+impl Heal for Spent {
+    fn stays_in_force(&self) -> bool {
+        false
+    }
+
+    async fn heal(self: Box<Self>, _rig: &Rig) -> Result<String, FaultError> {
+        Ok("nothing stays in force between brokers and reader".into())
+    }
 }

@@ -1,8 +1,13 @@
 //! partition: the network between the reader and some brokers fails.
 
+use async_trait::async_trait;
+use brokerfall_report::history::ConnectionChange;
 use serde::{Deserialize, Serialize};
 
-use super::BrokerChoice;
+use super::{BrokerChoice, Fault, FaultError, Heal, Injected, Look, felt_since, list};
+use crate::cluster::NodeId;
+use crate::link::{Cut, CutHeal, CutId, CutMode, Direction};
+use crate::run::rig::Rig;
 
 /// `partition = { brokers = ["leader"], mode = "hold" }`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -64,4 +69,128 @@ pub enum Heals {
     Keep,
     /// They are reset.
     Reset,
+}
+
+impl Partition {
+    fn mode_text(&self) -> &'static str {
+        match (self.mode, self.direction) {
+            (Mode::Hold, Way::Both) => "hold",
+            (Mode::Hold, Way::ToBroker) => "hold towards the broker",
+            (Mode::Hold, Way::ToReader) => "hold towards the reader",
+            (Mode::Reset, _) => "reset",
+            (Mode::Refuse, _) => "refuse",
+            (Mode::Throttle, _) => "throttle",
+        }
+    }
+
+    fn cut(&self, nodes: Vec<NodeId>) -> Cut {
+        Cut {
+            nodes,
+            mode: match self.mode {
+                Mode::Hold => CutMode::Hold,
+                Mode::Reset => CutMode::Reset,
+                Mode::Refuse => CutMode::Refuse,
+                // OK because a plan with a throttle and no rate is refused when it is checked.
+                Mode::Throttle => CutMode::Throttle { bytes_per_s: self.bytes_per_s.unwrap_or(1).max(1) },
+            },
+            direction: match self.direction {
+                Way::Both => Direction::Both,
+                Way::ToBroker => Direction::ToBroker,
+                Way::ToReader => Direction::ToReader,
+            },
+            heals: match self.heals {
+                Heals::Keep => CutHeal::Keep,
+                Heals::Reset => CutHeal::Reset,
+            },
+        }
+    }
+}
+
+#[async_trait]
+impl Fault for Partition {
+    fn kind(&self) -> &'static str {
+        "partition"
+    }
+
+    fn text(&self) -> String {
+        let brokers: Vec<String> = self.brokers.iter().map(BrokerChoice::text).collect();
+        format!("cut the reader off from {} ({})", brokers.join(" and "), self.mode_text())
+    }
+
+    fn closes_path(&self) -> bool {
+        self.mode != Mode::Throttle
+    }
+
+    async fn inject(&self, rig: &Rig, _name: &str) -> Result<Injected, FaultError> {
+        let mut nodes = Vec::new();
+        for choice in &self.brokers {
+            nodes.extend(choice.nodes(rig).await?);
+        }
+        nodes.sort_unstable();
+        nodes.dedup();
+        Cutting::start(rig, self.cut(nodes)).await
+    }
+}
+
+/// A cut in force on the link; pause-broker uses it too where a broker cannot be stopped.
+pub(super) struct Cutting {
+    id: CutId,
+    cut: Cut,
+}
+
+impl Cutting {
+    pub(super) async fn start(rig: &Rig, cut: Cut) -> Result<Injected, FaultError> {
+        let mark = rig.recorder.mark();
+        let id = rig.link.cut(cut.clone()).await?;
+        let proof = match cut.mode {
+            CutMode::Refuse => {
+                for &node in &cut.nodes {
+                    rig.prove_refused(node).await?;
+                }
+                format!("the reader's port of broker {} refuses connections", list(&cut.nodes))
+            }
+            CutMode::Hold => format!("the link forwards nothing to or from broker {}", list(&cut.nodes)),
+            CutMode::Reset => format!("the link resets every connection to broker {}", list(&cut.nodes)),
+            CutMode::Throttle { bytes_per_s } => {
+                format!("the link passes {bytes_per_s} bytes a second to and from broker {}", list(&cut.nodes))
+            }
+            CutMode::Delay { by } => format!("the link delays broker {} by {by:?}", list(&cut.nodes)),
+        };
+        Ok(Injected { proof, delivered: delivered(&cut, mark), felt: felt_since(mark), heal: Box::new(Self { id, cut }) })
+    }
+}
+
+/// A hold hits the reader when traffic waits, a reset or refusal when a connection is closed, a throttle or delay when
+/// bytes have passed through it.
+fn delivered(cut: &Cut, mark: u64) -> Look {
+    let nodes = cut.nodes.clone();
+    let mode = cut.mode;
+    Box::new(move |facts| {
+        let count = |change| nodes.iter().map(|&node| facts.connections_since(mark, Some(node), change)).sum::<u64>();
+        match mode {
+            CutMode::Hold => {
+                let held = count(ConnectionChange::Held);
+                (held > 0).then(|| format!("traffic of the reader waits on {held} connection(s)"))
+            }
+            CutMode::Reset | CutMode::Refuse => {
+                let reset = count(ConnectionChange::ResetByLink) + count(ConnectionChange::TurnedAway);
+                (reset > 0).then(|| format!("{reset} connection(s) of the reader were reset or turned away"))
+            }
+            CutMode::Throttle { .. } | CutMode::Delay { .. } => {
+                let slowed = count(ConnectionChange::Held);
+                (slowed > 0).then(|| format!("bytes of the reader waited on {slowed} connection(s)"))
+            }
+        }
+    })
+}
+
+#[async_trait]
+impl Heal for Cutting {
+    async fn heal(self: Box<Self>, rig: &Rig) -> Result<String, FaultError> {
+        rig.link.heal(self.id).await?;
+        for &node in &self.cut.nodes {
+            rig.prove_accepts(node).await?;
+        }
+        Ok(format!("the link forwards to and from broker {} again, and its port accepts", list(&self.cut.nodes)))
+    }
 }

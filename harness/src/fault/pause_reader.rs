@@ -1,8 +1,64 @@
 //! pause-reader: the reader's process stops in its tracks (SIGSTOP) and goes on later (SIGCONT).
 
+use std::sync::Arc;
+
+use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
+
+use super::{Fault, FaultError, Heal, Injected, felt_since};
+use crate::reader::host::ReaderProcess;
+use crate::run::rig::Rig;
 
 /// `pause-reader = {}`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct PauseReader {}
+
+#[async_trait]
+impl Fault for PauseReader {
+    fn kind(&self) -> &'static str {
+        "pause-reader"
+    }
+
+    fn text(&self) -> String {
+        "pause the reader's processes".into()
+    }
+
+    fn closes_path(&self) -> bool {
+        true
+    }
+
+    async fn inject(&self, rig: &Rig, _name: &str) -> Result<Injected, FaultError> {
+        let mark = rig.recorder.mark();
+        let readers = rig.readers();
+        for reader in &readers {
+            reader.pause().await?;
+        }
+        let pids: Vec<String> = readers.iter().map(|reader| reader.pid().to_string()).collect();
+        let proof = format!("process {} is in state T", pids.join(", "));
+        let delivered = proof.clone();
+        Ok(Injected {
+            proof,
+            // A stopped process is hit by being stopped: the proof of the one is the proof of the other.
+            delivered: Box::new(move |_| Some(delivered.clone())),
+            felt: felt_since(mark),
+            heal: Box::new(Paused { readers }),
+        })
+    }
+}
+
+/// Processes in state T.
+struct Paused {
+    readers: Vec<Arc<ReaderProcess>>,
+}
+
+#[async_trait]
+impl Heal for Paused {
+    async fn heal(self: Box<Self>, _rig: &Rig) -> Result<String, FaultError> {
+        for reader in &self.readers {
+            reader.resume().await?;
+        }
+        let pids: Vec<String> = self.readers.iter().map(|reader| reader.pid().to_string()).collect();
+        Ok(format!("process {} runs again", pids.join(", ")))
+    }
+}

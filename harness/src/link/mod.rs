@@ -5,6 +5,7 @@
 //! (`Wire`, `WireError`, `WireConnection`, `WireGroup`, `WireCommit`, `Deviation`) into the history itself.
 
 pub mod builtin;
+pub mod codes;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -49,6 +50,9 @@ pub trait Link: Send + Sync {
 
     /// Connections of this client that are open now; an empty client id counts all.
     fn open_connections(&self, client: &str) -> u32;
+
+    /// Waits until a client has no connection left, at most `within`; returns how many it still has.
+    async fn closed_within(&self, client: &str, within: Duration) -> u32;
 
     /// Milliseconds since a client last sent a request of this api; `None` when it never did.
     fn last_request_age_ms(&self, client: &str, api: &str) -> Option<u64>;

@@ -1,1 +1,133 @@
 //! The run loop: carries a plan out, injects, heals, waits, and records.
+//!
+//! ```text
+//! up (cluster, link, oracle, topics, preload) -> start the reader -> steps -> heal what is left -> prove the path
+//!    -> [quiet scenarios: wait for catches_up] -> sentinel -> quiet -> snapshot, barrier -> [failed: try cures] -> stop
+//!    -> last scan -> closed -> judge
+//! ```
+//!
+//! Waiting is always for a fact of the history, with a limit; nothing here decides whether a reader is good. Everything
+//! that was set up is taken down on every path: an error, a panic of ours, a signal, a cluster that dies.
+
+pub mod order;
+pub mod rig;
+
+mod finish;
+mod setup;
+mod steps;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use brokerfall_report::history::{Event, FailureOf};
+use brokerfall_report::verdict::Judgement;
+use tokio::sync::watch;
+
+pub use order::Order;
+
+use crate::history::recorder::Recorder;
+use crate::verdict;
+use rig::Rig;
+
+/// Tells runs to end early: holds the name of the signal once one has come.
+pub type Cancel = watch::Receiver<Option<&'static str>>;
+
+/// A finished run.
+#[derive(Debug)]
+pub struct Ran {
+    /// Its history.
+    pub history: PathBuf,
+    /// What judging it gave.
+    pub judgement: Judgement,
+}
+
+/// The recorder of an order's history, in its folder, which is made.
+///
+/// # Errors
+/// The operating system's, when the folder or file cannot be written.
+pub fn recorder(order: &Order) -> std::io::Result<Recorder> {
+    std::fs::create_dir_all(&order.folder)?;
+    Recorder::new(Some(&order.history()))
+}
+
+/// Carries an order out and judges its history.
+///
+/// # Errors
+/// Only when the history itself cannot be written or read: everything else that goes wrong stands in the judgement.
+pub async fn run(order: Order, recorder: Recorder, cancel: Cancel) -> std::io::Result<Ran> {
+    let history = order.history();
+    match setup::up(&order, &recorder).await {
+        Ok(rig) => {
+            let rig = Arc::new(rig);
+            live(rig.clone(), &recorder, cancel).await;
+            if order.keep_up {
+                hold_up(&rig, &recorder).await;
+            }
+            setup::down(&rig).await;
+        }
+        Err(cause) => {
+            recorder.record(Event::Failure { of: cause.of(), text: crate::chain(&cause) });
+        }
+    }
+    recorder.record(Event::Closed);
+    recorder.flush()?;
+    let judgement = verdict::judge_file(&history)?;
+    Ok(Ran { history, judgement })
+}
+
+/// Carries the plan out in a task of its own, so that neither a signal, nor a cluster's death, nor a panic of ours keeps
+/// the rig from being taken down.
+async fn live(rig: Arc<Rig>, recorder: &Recorder, mut cancel: Cancel) {
+    let mut carried = tokio::spawn(steps::carry_out(rig.clone()));
+    tokio::select! {
+        ended = &mut carried => match ended {
+            Ok(Ok(())) => {}
+            Ok(Err(cause)) => {
+                recorder.record(Event::Failure { of: cause.of(), text: crate::chain(&cause) });
+            }
+            Err(panicked) => {
+                recorder.record(Event::Failure { of: FailureOf::Harness, text: format!("the run loop panicked: {panicked}") });
+            }
+        },
+        last_words = rig.cluster.died() => {
+            carried.abort();
+            recorder.record(Event::Failure {
+                of: FailureOf::Environment,
+                text: format!("the {} cluster ended by itself: {last_words}", rig.cluster.info().kind),
+            });
+        }
+        signal = cancelled(&mut cancel) => {
+            carried.abort();
+            recorder.record(Event::Interrupted { signal: signal.to_owned() });
+        }
+    }
+    // An aborted task still owns what it was doing until it has been joined; joining one that has ended would panic.
+    if !carried.is_finished() {
+        let _ = carried.await;
+    }
+}
+
+async fn cancelled(cancel: &mut Cancel) -> &'static str {
+    loop {
+        if let Some(signal) = *cancel.borrow_and_update() {
+            return signal;
+        }
+        if cancel.changed().await.is_err() {
+            // Nobody is left who could cancel.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// `--keep-up`: after a failure, cluster and link stay until Ctrl-C.
+async fn hold_up(rig: &Rig, recorder: &Recorder) {
+    if recorder.flush().is_err() {
+        return;
+    }
+    let judgement = recorder.with(verdict::judge_facts);
+    if judgement.verdict != brokerfall_report::verdict::Verdict::Failed {
+        return;
+    }
+    crate::cli::say::kept_up(&rig.link.bootstrap(), &rig.cluster.direct_bootstrap());
+    let _ = tokio::signal::ctrl_c().await;
+}

@@ -1,0 +1,127 @@
+//! The output folder: one folder per invocation below `--out`, the last twenty kept, ignored by git.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// Invocations kept below an output folder.
+const KEPT: usize = 20;
+
+/// The folder of this invocation.
+#[derive(Debug)]
+pub(crate) struct Out {
+    /// `--out`.
+    root: PathBuf,
+    /// This invocation's own.
+    pub(crate) folder: PathBuf,
+}
+
+/// The output folder cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("the output folder {} cannot be written (choose another with --out)", folder.display())]
+pub(crate) struct OutError {
+    folder: PathBuf,
+    #[source]
+    source: std::io::Error,
+}
+
+impl Out {
+    /// Makes the folder of an invocation. `stamp` sorts by time: the oldest go when there are more than [`KEPT`].
+    pub(crate) fn create(root: &Path, stamp: &str) -> Result<Self, OutError> {
+        let failed = |source| OutError { folder: root.to_owned(), source };
+        std::fs::create_dir_all(root).map_err(failed)?;
+        let root = std::fs::canonicalize(root).map_err(failed)?;
+        std::fs::write(root.join(".gitignore"), "*\n").map_err(failed)?;
+        let folder = root.join(format!("{stamp}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).map_err(failed)?;
+        let out = Self { root, folder };
+        out.prune().map_err(failed)?;
+        Ok(out)
+    }
+
+    /// Writes a file at the top of the invocation's folder.
+    pub(crate) fn write(&self, name: &str, content: &str) -> Result<PathBuf, OutError> {
+        let path = self.folder.join(name);
+        let failed = |source| OutError { folder: self.folder.clone(), source };
+        let mut file = std::fs::File::create(&path).map_err(failed)?;
+        file.write_all(content.as_bytes()).map_err(failed)?;
+        Ok(path)
+    }
+
+    /// The report of the invocation before this one.
+    pub(crate) fn last_report(&self) -> Option<PathBuf> {
+        let mut earlier = self.invocations().ok()?;
+        earlier.retain(|folder| *folder != self.folder && folder.join("report.json").is_file());
+        Some(earlier.pop()?.join("report.json"))
+    }
+
+    fn invocations(&self) -> std::io::Result<Vec<PathBuf>> {
+        let mut folders = Vec::new();
+        for entry in std::fs::read_dir(&self.root)? {
+            let path = entry?.path();
+            let ours = path.file_name().and_then(|name| name.to_str()).is_some_and(is_stamp);
+            if ours && path.is_dir() {
+                folders.push(path);
+            }
+        }
+        folders.sort();
+        Ok(folders)
+    }
+
+    fn prune(&self) -> std::io::Result<()> {
+        let folders = self.invocations()?;
+        let surplus = folders.len().saturating_sub(KEPT);
+        for folder in folders.iter().take(surplus) {
+            std::fs::remove_dir_all(folder)?;
+        }
+        Ok(())
+    }
+}
+
+/// Only folders that an invocation named are ever removed: `20261130T005812Z-4711`.
+fn is_stamp(name: &str) -> bool {
+    let Some((time, pid)) = name.split_once('-') else { return false };
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    time.len() == 16 && time.ends_with('Z') && time.as_bytes()[8] == b'T' && digits(&time[..8]) && digits(&time[9..15]) && digits(pid)
+}
+
+/// A run's folder name: the scenario and reader with every character that a shell or file system might mind replaced.
+pub(crate) fn run_folder(index: usize, scenario: &str, reader: &str) -> String {
+    let safe = |text: &str| -> String {
+        text.chars().map(|c| if c.is_ascii_alphanumeric() || c == '.' || c == '-' { c } else { '_' }).collect()
+    };
+    let mut name = format!("{index:04}-{}-{}", safe(scenario), safe(reader));
+    name.truncate(120);
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stamps_are_told_from_other_folders() {
+        assert!(is_stamp("20261130T005812Z-4711"));
+        for other in ["notes", "20261130T005812Z", "20261130-4711", "20261130T00581xZ-1", "20261130T005812Z-"] {
+            assert!(!is_stamp(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_twenty_first_invocation_drops_the_oldest_and_nothing_else() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir(root.path().join("mine")).unwrap();
+        for second in 0..25 {
+            Out::create(root.path(), &format!("20261130T0058{second:02}Z")).unwrap();
+        }
+        let mut names: Vec<String> =
+            std::fs::read_dir(root.path()).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        assert_eq!(names.len(), KEPT + 2, "twenty invocations, .gitignore and mine: {names:?}");
+        assert!(names.contains(&"mine".to_owned()) && !names.iter().any(|name| name.starts_with("20261130T005804Z")));
+    }
+
+    #[test]
+    fn run_folders_hold_no_separator() {
+        assert_eq!(run_folder(3, "a/b[x=1]", "ktables@1.1.1"), "0003-a_b_x_1_-ktables_1.1.1");
+    }
+}

@@ -1,0 +1,27 @@
+//! What the command line writes to the standard streams: results to stdout, everything else to stderr.
+
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "this is where the command line speaks")]
+
+use std::io::Write;
+
+/// Writes a result. A reader that closes the pipe early (`| head`) is no failure of ours.
+pub(crate) fn out(text: &str) {
+    let _ = writeln!(std::io::stdout().lock(), "{text}");
+}
+
+/// Writes a remark.
+pub(crate) fn note(text: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{text}");
+}
+
+/// Writes an error.
+pub(crate) fn error(error: &dyn std::error::Error) {
+    note(&format!("error: {}", crate::chain(error)));
+}
+
+/// `--keep-up`: what stays up, and how to end it.
+pub(crate) fn kept_up(link: &str, direct: &str) {
+    note(&format!(
+        "kept up: the link listens on {link}, the brokers on {direct}; Ctrl-C takes everything down and ends the suite"
+    ));
+}

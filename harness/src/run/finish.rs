@@ -1,0 +1,178 @@
+//! After the last heal: recovery, settling, diagnosis, stop, and the last look at the log.
+
+use std::time::Duration;
+
+use brokerfall_report::history::{Event, Renewed, Stage};
+use brokerfall_report::protocol::{Command, Kind};
+use brokerfall_report::verdict::{Judgement, Verdict};
+
+use super::rig::Rig;
+use super::setup::{LAST_LOOK, RunError};
+use super::steps::millis;
+use crate::history::facts::{EndedHow, Facts};
+use crate::verdict;
+
+/// A reader may take this long to hand its exception over after it has ended (the definition of an honest end).
+const HONEST: Duration = Duration::from_secs(5);
+
+/// How long a barrier that must be reached already may take.
+const BARRIER: Duration = Duration::from_secs(5);
+
+/// Answers to snapshot, barrier and restart: a reader that is blocked must not hold the run for long.
+const ANSWER: Duration = Duration::from_secs(10);
+
+/// Two heartbeats: what a reader claims once the log is quiet.
+const CLAIMS: Duration = Duration::from_millis(2_500);
+
+/// Waits for recovery, settles, tries cures where it failed, stops the reader and looks at the log a last time.
+pub(super) async fn finish(rig: &Rig) -> Result<(), RunError> {
+    let recorder = &rig.recorder;
+    if rig.plan.quiet() {
+        recorder.record(Event::Stage(Stage::CatchingUp));
+        decided(rig, Facts::reached_targets).await;
+    }
+    rig.oracle.stop_load().await;
+    recorder.record(Event::Stage(Stage::Recovering));
+    rig.oracle.sentinel(1).await?;
+    decided(rig, |facts| facts.sentinel_arrived(1)).await;
+    settle(rig).await;
+    let judgement = recorder.with(verdict::judge_facts);
+    if is_sick(&judgement) {
+        recorder.record(Event::Stage(Stage::Diagnosing));
+        diagnose(rig).await?;
+    }
+    stop(rig).await
+}
+
+/// Waits until the reader is where it should be, or has ended for good, or the recovery window has passed.
+async fn decided(rig: &Rig, there: impl Fn(&Facts) -> bool) {
+    let found = rig
+        .recorder
+        .wait_until(rig.within(), |facts| {
+            if there(facts) {
+                return Some(true);
+            }
+            // A process that is gone, or a reader that has told why it ended, does not come back.
+            facts.all_ended().filter(|ended| ended.how != EndedHow::Silent).map(|_| false)
+        })
+        .await;
+    if found == Some(false) {
+        // The rest of what it tells of its end belongs to it.
+        let _ = rig.recorder.wait_until(HONEST, |facts| facts.end_is_explained().then_some(())).await;
+    }
+}
+
+/// Writers have stopped: what the reader shows now is final.
+async fn settle(rig: &Rig) {
+    let recorder = &rig.recorder;
+    recorder.record(Event::Stage(Stage::Settling));
+    let mark = recorder.record(Event::Quiet);
+    for reader in rig.readers() {
+        let member = reader.member();
+        let has = |name: &str| recorder.with(|facts| facts.has_capability(member, name));
+        if rig.launch.info.kind == Kind::Table && recorder.with(|facts| facts.is_alive(member)) {
+            if has("barrier") {
+                let _ = reader.ask(Command::Barrier { timeout_ms: millis(BARRIER) }, ANSWER).await;
+            }
+            if has("snapshot") {
+                let _ = reader.ask(Command::Snapshot, ANSWER).await;
+            }
+        }
+    }
+    // Every member that lives says once more what it claims, now that nothing moves.
+    let _ = recorder.wait_until(CLAIMS, |facts| facts.all_alive_claimed_since(mark).then_some(())).await;
+}
+
+/// Only a reader that does not come back is offered cures.
+fn is_sick(judgement: &Judgement) -> bool {
+    use brokerfall_report::verdict::Outcome;
+    judgement.verdict == Verdict::Failed
+        && judgement.findings.iter().any(|finding| {
+            matches!(finding.outcome, Outcome::Violated { .. })
+                && matches!(
+                    finding.invariant.as_str(),
+                    "recovers" | "catches_up" | "no_silent_death" | "callback_isolated" | "converges"
+                )
+        })
+}
+
+/// Which renewal brings the reader back: a fresh object in the same process, or a fresh process? The patient's verdict
+/// is fixed by now.
+async fn diagnose(rig: &Rig) -> Result<(), RunError> {
+    let can_restart = rig.readers().iter().all(|reader| {
+        rig.recorder.with(|facts| facts.is_alive(reader.member()) && facts.has_capability(reader.member(), "restart"))
+    });
+    if can_restart {
+        super::steps::ask_all(rig, || Command::Restart).await;
+        if cured(rig, Renewed::Object, 2).await? {
+            return Ok(());
+        }
+    }
+    for reader in rig.readers() {
+        let _ = reader.kill().await;
+    }
+    match rig.start_again().await {
+        Ok(_) => {
+            cured(rig, Renewed::Process, 3).await?;
+        }
+        Err(cause) => {
+            rig.recorder.record(Event::Cure {
+                renewed: Renewed::Process,
+                worked: false,
+                text: format!("a fresh process did not start: {}", crate::chain(&cause)),
+            });
+        }
+    }
+    Ok(())
+}
+
+async fn cured(rig: &Rig, renewed: Renewed, round: u32) -> Result<bool, RunError> {
+    rig.oracle.sentinel(round).await?;
+    let worked = rig
+        .recorder
+        .wait_until(rig.within(), |facts| facts.sentinel_arrived(round).then_some(()))
+        .await
+        .is_some();
+    let what = match renewed {
+        Renewed::Object => "a fresh object in the same process",
+        Renewed::Process => "a fresh process",
+    };
+    let text = if worked {
+        format!("{what} reads: the backlog drained and a new record arrived")
+    } else {
+        format!("{what} does not read either")
+    };
+    rig.recorder.record(Event::Cure { renewed, worked, text });
+    Ok(worked)
+}
+
+/// Stops every member within its grace and notes how it left; then looks at the log a last time.
+pub(super) async fn stop(rig: &Rig) -> Result<(), RunError> {
+    rig.recorder.record(Event::Stage(Stage::Stopping));
+    let grace = Duration::from_secs_f64(rig.limits.stop_grace_ms.value / 1000.0);
+    for reader in rig.readers() {
+        let stopped = reader.shut_down(grace).await;
+        let connections = rig.link.closed_within(reader.member(), CLAIMS).await;
+        rig.recorder.record(Event::Left {
+            member: reader.member().to_owned(),
+            stopped_ms: stopped.stopped_ms,
+            processes: stopped.leftover,
+            connections,
+        });
+    }
+    rig.link.flush();
+    rig.recorder.record(Event::Stage(Stage::Closing));
+    let scans = async {
+        for topic in &rig.plan.topics {
+            for partition in 0..topic.partitions {
+                rig.oracle.watermarks(&topic.name, partition).await?;
+                rig.oracle.scan(&topic.name, partition).await?;
+            }
+        }
+        Ok::<(), RunError>(())
+    };
+    match tokio::time::timeout(LAST_LOOK, scans).await {
+        Ok(scanned) => scanned,
+        Err(_) => Err(crate::oracle::OracleError::TimedOut { what: "the last scan".into(), within: LAST_LOOK }.into()),
+    }
+}

@@ -1,0 +1,141 @@
+//! An order: one plan, one reader, and where the run's artifacts go.
+
+use std::path::PathBuf;
+
+use brokerfall_report::history::{
+    Expect, ExpectedEnd, FaultInfo, HISTORY_FORMAT, Limit, Limits, Opened, TopicInfo,
+};
+use brokerfall_report::protocol::Kind;
+
+use crate::process::Spawner;
+use crate::reader::Launch;
+use crate::scenario::plan::{Action, Plan};
+
+/// One run to be carried out.
+#[derive(Clone)]
+pub struct Order {
+    /// What to do.
+    pub plan: Plan,
+    /// To whom.
+    pub launch: Launch,
+    /// Folder of the run's artifacts; made when it is missing.
+    pub folder: PathBuf,
+    /// The binary with the hidden subcommands.
+    pub program: PathBuf,
+    /// Starts child processes.
+    pub spawner: Spawner,
+    /// Seed of everything random.
+    pub seed: u64,
+    /// The command that reproduces the run.
+    pub reproduce: String,
+    /// Leave cluster and link up after a failure.
+    pub keep_up: bool,
+}
+
+/// Recovery window without a limit of scenario or manifest, milliseconds: healthy libraries took up to 39 s (kafkajs
+/// 2.2.4 after a broker kill, measured 9 of 9).
+const WITHIN_MS: f64 = 60_000.0;
+/// Grace of a reader's own close, milliseconds: above the 30 s that the Java client takes by default.
+const STOP_GRACE_MS: f64 = 35_000.0;
+/// CPU over an outage, cores: known-good clients used at most 0.03 (aiokafka, kafkajs, Java classic), known-bad ones 0.2
+/// and more.
+const CPU_CORES: f64 = 0.10;
+/// Requests and connects over an outage, per second.
+const REQUESTS_PER_S: f64 = 200.0;
+/// Error events over an outage, per second.
+const ERRORS_PER_S: f64 = 100.0;
+
+impl Order {
+    /// Path of the run's history.
+    pub fn history(&self) -> PathBuf {
+        self.folder.join("history.jsonl")
+    }
+
+    /// The consumer group of the run: fresh in each, so that no run inherits another's commits.
+    pub fn group(&self) -> Option<String> {
+        (self.launch.info.kind == Kind::Group).then(|| "brokerfall".to_owned())
+    }
+
+    /// The first event of the history.
+    pub fn opened(&self, cluster: brokerfall_report::history::ClusterInfo, link: &str) -> Opened {
+        let plan = &self.plan;
+        Opened {
+            format: HISTORY_FORMAT,
+            harness: env!("CARGO_PKG_VERSION").to_owned(),
+            scenario: plan.id.clone(),
+            title: plan.title.clone(),
+            phase: plan.phase,
+            quiet: plan.quiet(),
+            cluster,
+            link: link.to_owned(),
+            reader: self.launch.info.clone(),
+            members: plan.reader.members,
+            group: self.group(),
+            reset: plan.reader.reset,
+            isolation: plan.reader.isolation,
+            session_ms: plan.reader.session.map(|session| u64::try_from(session.as_millis()).unwrap_or(u64::MAX)),
+            topics: plan
+                .topics
+                .iter()
+                .map(|topic| TopicInfo {
+                    name: topic.name.clone(),
+                    partitions: topic.partitions,
+                    role: topic.role.clone(),
+                    compacted: topic.compacted,
+                    generator: topic.generator.clone(),
+                })
+                .collect(),
+            faults: plan
+                .steps
+                .iter()
+                .filter_map(|step| match &step.action {
+                    Action::Do { fault, grade } => Some(FaultInfo {
+                        name: step.name.clone(),
+                        kind: fault.fault().kind().to_owned(),
+                        grade: *grade,
+                    }),
+                    _ => None,
+                })
+                .collect(),
+            steps: plan.steps.iter().map(crate::scenario::sentence).collect(),
+            expect: Expect {
+                outcome: self.outcome(),
+                named: plan.expect.named.clone(),
+                duplicates: plan.expect.duplicates,
+                not_judged: plan.not_judged(),
+            },
+            limits: self.limits(),
+            seed: self.seed,
+            started_at: now_rfc3339(),
+            reproduce: self.reproduce.clone(),
+        }
+    }
+
+    /// How the run may end: as the scenario says, else as its faults say.
+    fn outcome(&self) -> ExpectedEnd {
+        self.plan.expect.outcome.unwrap_or_else(|| self.plan.default_outcome())
+    }
+
+    /// Scenario before manifest before default.
+    pub fn limits(&self) -> Limits {
+        let declared = &self.launch.manifest.limits;
+        let limit = |scenario: Option<f64>, manifest: Option<f64>, default: f64| match (scenario, manifest) {
+            (Some(value), _) => Limit { value, origin: "scenario".into() },
+            (None, Some(value)) => Limit { value, origin: "manifest".into() },
+            (None, None) => Limit { value: default, origin: "default".into() },
+        };
+        let ms = |duration: std::time::Duration| duration.as_secs_f64() * 1000.0;
+        Limits {
+            within_ms: limit(self.plan.expect.within.map(ms), declared.within.map(ms), WITHIN_MS),
+            stop_grace_ms: limit(None, declared.stop_grace.map(ms), STOP_GRACE_MS),
+            cpu_cores: limit(None, declared.cpu_cores, CPU_CORES),
+            requests_per_s: limit(None, declared.requests_per_s, REQUESTS_PER_S),
+            errors_per_s: limit(None, declared.errors_per_s, ERRORS_PER_S),
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the wall clock of a run's start is for people; nothing is judged by it")]
+fn now_rfc3339() -> String {
+    humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string()
+}

@@ -1,0 +1,282 @@
+//! The rig: everything that one run has set up. Faults act through it, and only through it.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use brokerfall_report::history::{Event, FailureOf, Grade, Limits};
+use brokerfall_report::protocol::{Command, Done, Start, TopicRef};
+use tokio::task::JoinHandle;
+
+use crate::cluster::{Cluster, NodeId};
+use crate::fault::{FaultError, Heal, PROOF};
+use crate::history::recorder::Recorder;
+use crate::link::Link;
+use crate::oracle::Oracle;
+use crate::process::Spawner;
+use crate::reader::Launch;
+use crate::reader::host::{HostError, ReaderProcess};
+use crate::scenario::plan::Plan;
+
+/// Probes for a refused or accepting port wait this long between tries. Shorter, and a tight connect loop fills the
+/// backlog of a dying broker, whose next SYN is then dropped and retried a whole second later.
+const PROBE_EVERY: Duration = Duration::from_millis(2);
+
+/// How long a reader's process may take to say hello: an interpreter that compiles its packages for the first time on a
+/// loaded machine took over 10 s.
+pub(crate) const HELLO: Duration = Duration::from_secs(60);
+
+/// Everything that one run has set up.
+pub struct Rig {
+    /// The plan that is carried out.
+    pub plan: Plan,
+    /// What starts a reader process.
+    pub launch: Launch,
+    /// Cluster.
+    pub cluster: Arc<dyn Cluster>,
+    /// Link.
+    pub link: Arc<dyn Link>,
+    /// Oracle.
+    pub oracle: Arc<Oracle>,
+    /// Recorder.
+    pub recorder: Recorder,
+    /// Starts child processes.
+    pub spawner: Spawner,
+    /// Consumer group, for kinds that have one.
+    pub group: Option<String>,
+    /// How long after a kill leaders and coordinators move.
+    pub election: Duration,
+    /// Folder of the run's artifacts.
+    pub folder: PathBuf,
+    /// Limits of the run.
+    pub limits: Limits,
+    members: Mutex<Vec<Arc<ReaderProcess>>>,
+    in_force: Mutex<Vec<InForce>>,
+    watchers: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// A fault that has been injected and not healed.
+pub(super) struct InForce {
+    /// Its name in this run.
+    pub(super) name: String,
+    /// The grade of evidence that the scenario asks for.
+    pub(super) grade: Grade,
+    /// True while it keeps the reader from its brokers.
+    pub(super) closes_path: bool,
+    /// The only way to undo it.
+    pub(super) heal: Box<dyn Heal>,
+}
+
+impl Rig {
+    /// A rig without readers.
+    #[expect(clippy::too_many_arguments, reason = "every part of a run, each of its own type; a builder would only rename them")]
+    pub fn new(
+        plan: Plan,
+        launch: Launch,
+        cluster: Arc<dyn Cluster>,
+        link: Arc<dyn Link>,
+        oracle: Arc<Oracle>,
+        recorder: Recorder,
+        spawner: Spawner,
+        group: Option<String>,
+        folder: PathBuf,
+        limits: Limits,
+    ) -> Self {
+        let election = plan.cluster.election;
+        Self {
+            plan,
+            launch,
+            cluster,
+            link,
+            oracle,
+            recorder,
+            spawner,
+            group,
+            election,
+            folder,
+            limits,
+            members: Mutex::new(Vec::new()),
+            in_force: Mutex::new(Vec::new()),
+            watchers: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// Name of the first topic. A plan has at least one.
+    pub fn first_topic(&self) -> &str {
+        self.plan.topics.first().map_or("", |topic| topic.name.as_str())
+    }
+
+    /// Number of partitions of a topic; 0 when the plan has no such topic.
+    pub fn partitions(&self, topic: &str) -> u32 {
+        self.plan.topics.iter().find(|known| known.name == topic).map_or(0, |known| known.partitions)
+    }
+
+    /// The reader processes, in order of their member names.
+    pub fn readers(&self) -> Vec<Arc<ReaderProcess>> {
+        self.members().clone()
+    }
+
+    /// Starts a member's process and waits for its `hello`.
+    ///
+    /// # Errors
+    /// When the process cannot be started, ends first, or breaks the protocol.
+    pub async fn spawn(&self, member: &str) -> Result<Arc<ReaderProcess>, HostError> {
+        let reader =
+            ReaderProcess::spawn(&self.spawner, &self.launch, member, &self.folder, self.recorder.clone()).await?;
+        let reader = Arc::new(reader);
+        {
+            let mut members = self.members();
+            match members.iter_mut().find(|known| known.member() == member) {
+                Some(known) => *known = reader.clone(),
+                None => members.push(reader.clone()),
+            }
+        }
+        reader.hello(HELLO).await?;
+        Ok(reader)
+    }
+
+    /// What a member is told to start.
+    pub fn start_command(&self, member: &str) -> Command {
+        let reader = &self.plan.reader;
+        let state = self.folder.join(format!("state-{member}"));
+        Command::Start(Start {
+            bootstrap: self.link.bootstrap(),
+            topics: self
+                .plan
+                .topics
+                .iter()
+                .map(|topic| TopicRef {
+                    name: topic.name.clone(),
+                    partitions: topic.partitions,
+                    role: topic.role.clone(),
+                })
+                .collect(),
+            kind: self.launch.info.kind,
+            group: self.group.clone(),
+            client_id: member.to_owned(),
+            reset: reader.reset,
+            isolation: reader.isolation,
+            session_ms: reader.session.map(|session| u64::try_from(session.as_millis()).unwrap_or(u64::MAX)),
+            state_dir: Some(state.to_string_lossy().into_owned()),
+            options: reader.options.clone(),
+        })
+    }
+
+    /// Records the log ends that a member starts with and tells it to start.
+    ///
+    /// # Errors
+    /// When the oracle or the process fails. A start call that the library refuses is no error here: it is in the answer.
+    pub async fn start(&self, reader: &ReaderProcess, within: Duration) -> Result<Done, FaultError> {
+        self.oracle.targets(reader.member()).await?;
+        Ok(reader.ask(self.start_command(reader.member()), within).await?)
+    }
+
+    /// Starts fresh processes for the members that there are.
+    ///
+    /// # Errors
+    /// When one of them does not start reading.
+    pub async fn start_again(&self) -> Result<Vec<u32>, FaultError> {
+        let mut pids = Vec::new();
+        for member in self.readers() {
+            let reader = self.spawn(member.member()).await?;
+            self.start(&reader, PROOF).await?;
+            pids.push(reader.pid());
+        }
+        Ok(pids)
+    }
+
+    /// Waits until the reader's port of a broker refuses connections.
+    ///
+    /// # Errors
+    /// When it still accepts after [`PROOF`].
+    pub async fn prove_refused(&self, node: NodeId) -> Result<(), FaultError> {
+        self.prove_port(node, "refuses", |connected| {
+            connected.is_err_and(|cause| cause.kind() == std::io::ErrorKind::ConnectionRefused)
+        })
+        .await
+    }
+
+    /// Waits until the reader's port of a broker accepts connections.
+    ///
+    /// # Errors
+    /// When it still refuses after [`PROOF`].
+    pub async fn prove_accepts(&self, node: NodeId) -> Result<(), FaultError> {
+        self.prove_port(node, "accepts", |connected| connected.is_ok()).await
+    }
+
+    async fn prove_port(
+        &self,
+        node: NodeId,
+        wanted: &str,
+        holds: impl Fn(std::io::Result<tokio::net::TcpStream>) -> bool,
+    ) -> Result<(), FaultError> {
+        let not_proven = |seen: &str| FaultError::NotProven {
+            what: format!("that the reader's port of broker {node} {wanted}"),
+            seen: seen.to_owned(),
+        };
+        let address = self.link.address(node).ok_or_else(|| not_proven("the link has no such broker"))?;
+        let mut probe = tokio::time::interval(PROBE_EVERY);
+        let deadline = tokio::time::Instant::now() + PROOF;
+        while tokio::time::Instant::now() < deadline {
+            probe.tick().await;
+            let connected = tokio::time::timeout(Duration::from_millis(500), tokio::net::TcpStream::connect(address));
+            if let Ok(connected) = connected.await
+                && holds(connected)
+            {
+                return Ok(());
+            }
+        }
+        Err(not_proven("it did not within the limit"))
+    }
+
+    /// The recovery window.
+    pub fn within(&self) -> Duration {
+        Duration::from_secs_f64(self.limits.within_ms.value / 1000.0)
+    }
+
+    /// Keeps a fault for its heal.
+    pub(super) fn hold(&self, fault: InForce) {
+        lock(&self.in_force).push(fault);
+    }
+
+    /// Takes out the faults of these names, in the order in which they were injected; all of them for `None`.
+    pub(super) fn release(&self, names: Option<&[String]>) -> Vec<InForce> {
+        let mut held = lock(&self.in_force);
+        let all = std::mem::take(&mut *held);
+        let (released, kept) =
+            all.into_iter().partition(|fault| names.is_none_or(|names| names.contains(&fault.name)));
+        *held = kept;
+        released
+    }
+
+    /// True while a fault in force keeps the reader from its brokers.
+    pub(super) fn path_is_cut(&self) -> bool {
+        lock(&self.in_force).iter().any(|fault| fault.closes_path)
+    }
+
+    /// Keeps a task that watches for evidence; it ends with the run.
+    pub(super) fn watch(&self, task: JoinHandle<()>) {
+        lock(&self.watchers).push(task);
+    }
+
+    /// Ends the tasks that watch for evidence.
+    pub(super) fn stop_watching(&self) {
+        for task in lock(&self.watchers).drain(..) {
+            task.abort();
+        }
+    }
+
+    /// Records a failure that is not the reader's.
+    pub fn fail(&self, of: FailureOf, text: String) {
+        self.recorder.record(Event::Failure { of, text });
+    }
+
+    fn members(&self) -> MutexGuard<'_, Vec<Arc<ReaderProcess>>> {
+        lock(&self.members)
+    }
+}
+
+/// A task that panicked while it held one of these lists left it whole: each is changed by one call.
+fn lock<T>(list: &Mutex<T>) -> MutexGuard<'_, T> {
+    list.lock().unwrap_or_else(PoisonError::into_inner)
+}

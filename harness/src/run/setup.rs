@@ -1,0 +1,106 @@
+//! Setting a run up and taking it down.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use brokerfall_report::history::{Event, FailureOf, Stage};
+
+use super::order::Order;
+use super::rig::Rig;
+use crate::cluster::mock::MockCluster;
+use crate::cluster::{Cluster, ClusterError, TopicSpec};
+use crate::fault::FaultError;
+use crate::history::recorder::Recorder;
+use crate::link::builtin::{BuiltinLink, LinkOptions};
+use crate::link::{Link, LinkError};
+use crate::oracle::{Oracle, OracleError};
+use crate::reader::host::HostError;
+
+/// Why a run could not be carried out.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RunError {
+    /// The cluster failed.
+    #[error("failed to set the cluster up")]
+    Cluster(#[from] ClusterError),
+    /// The link failed.
+    #[error("failed to set the link up")]
+    Link(#[from] LinkError),
+    /// The oracle failed.
+    #[error("the oracle lost the cluster")]
+    Oracle(#[from] OracleError),
+    /// A fault failed in a way that is not evidence.
+    #[error("failed to handle a fault")]
+    Fault(#[from] FaultError),
+}
+
+impl RunError {
+    /// Whose failure it is: what our own parts refuse on a machine is the environment's until it is shown to be a bug.
+    pub(crate) fn of(&self) -> FailureOf {
+        FailureOf::Environment
+    }
+}
+
+/// Starts cluster, link and oracle, makes the topics and writes what stands in them before the reader starts.
+pub(crate) async fn up(order: &Order, recorder: &Recorder) -> Result<Rig, RunError> {
+    let plan = &order.plan;
+    let started = MockCluster::start(plan.cluster.brokers, &order.program, &order.folder, &order.spawner).await;
+    let cluster = match started {
+        Ok(cluster) => Arc::new(cluster),
+        Err(cause) => {
+            recorder.record(Event::Opened(Box::new(
+                order.opened(crate::cluster::mock::info(plan.cluster.brokers), "builtin"),
+            )));
+            return Err(cause.into());
+        }
+    };
+    let opened = order.opened(cluster.info(), "builtin");
+    let topics = opened.topics.clone();
+    recorder.record(Event::Opened(Box::new(opened)));
+    recorder.record(Event::Stage(Stage::Preparing));
+    let link = BuiltinLink::start(cluster.brokers(), recorder.clone(), LinkOptions { emulated: true }).await?;
+    for topic in &plan.topics {
+        cluster
+            .create_topic(&TopicSpec {
+                name: topic.name.clone(),
+                partitions: topic.partitions,
+                replicas: topic.replicas.unwrap_or(plan.cluster.brokers),
+            })
+            .await?;
+    }
+    if let Some(group) = order.group() {
+        cluster.note_group(&group);
+    }
+    let oracle = Oracle::connect(&cluster.direct_bootstrap(), recorder.clone(), &topics)?;
+    for topic in &plan.topics {
+        oracle.preload(&topic.name, topic.preload).await?;
+    }
+    Ok(Rig::new(
+        plan.clone(),
+        order.launch.clone(),
+        cluster,
+        Arc::new(link),
+        Arc::new(oracle),
+        recorder.clone(),
+        order.spawner.clone(),
+        order.group(),
+        order.folder.clone(),
+        order.limits(),
+    ))
+}
+
+/// Ends every process, connection and listener of the run. Whatever state they are in.
+pub(crate) async fn down(rig: &Rig) {
+    for reader in rig.readers() {
+        // Already stopped ones answer at once; those that an error or signal left running are killed.
+        if let Err(HostError::Broken { .. }) = reader.kill().await {
+            rig.fail(FailureOf::Harness, format!("reader {} could not be killed", reader.member()));
+        }
+    }
+    rig.stop_watching();
+    rig.oracle.close().await;
+    rig.link.shutdown().await;
+    rig.cluster.shutdown().await;
+}
+
+/// How long the last scan and the last watermarks may take before the run ends without them.
+pub(crate) const LAST_LOOK: Duration = Duration::from_secs(15);

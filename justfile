@@ -1,0 +1,28 @@
+# Plain cargo lines: each can be run by hand, and `.ci/run` runs the same ones.
+
+# Everything that CI checks.
+ci: format lint doc test main-job
+
+format:
+    cargo fmt --all --check
+
+lint:
+    cargo clippy --workspace --all-targets --locked -- -D warnings
+
+doc:
+    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
+
+test:
+    cargo test --locked
+
+# The bundled catalogue on the bundled readers, on the embedded cluster.
+main-job:
+    cargo run --release --locked -- run
+
+# The three incidents on the real Python reader, bad and cured release side by side.
+ktables:
+    cargo run --release --locked -- run incidents callback-panic broker-kill broker-pause partition --reader ktables@1.1.1 --reader ktables@1.1.2
+
+# Accept changed snapshots after looking at each.
+review:
+    INSTA_UPDATE=always cargo test --locked
