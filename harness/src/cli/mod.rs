@@ -2,5 +2,8 @@
 
 /// Runs the command line and returns its exit code.
 pub fn main() -> std::process::ExitCode {
-    std::process::ExitCode::SUCCESS
+    match std::env::args().nth(1).as_deref() {
+        Some("watchdog") => crate::process::watchdog::main(),
+        _ => std::process::ExitCode::SUCCESS,
+    }
 }

@@ -3,7 +3,9 @@
 pub mod bundled;
 pub mod host;
 pub mod manifest;
+pub mod sampler;
 pub mod sdk;
+pub mod validate;
 
 use std::path::PathBuf;
 
