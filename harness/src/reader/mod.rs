@@ -1,8 +1,12 @@
 //! Readers under test: what runs them, what they report, and how they are found.
 
 pub mod bundled;
+pub mod catalogue;
 pub mod host;
 pub mod manifest;
+#[cfg(test)]
+mod protocol_fixtures;
+pub mod provision;
 pub mod sampler;
 pub mod sdk;
 pub mod validate;
@@ -26,4 +30,6 @@ pub struct Launch {
     pub folder: Option<PathBuf>,
     /// What describes it.
     pub manifest: Manifest,
+    /// The resolved lock of a provisioned environment, to be copied into the run's folder under `info.lock`.
+    pub lock: Option<PathBuf>,
 }

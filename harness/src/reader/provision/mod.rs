@@ -1,0 +1,233 @@
+//! Provisioning: a library gets an isolated environment in the cache, built once, shown while it is built, and locked.
+//!
+//! ```text
+//! $BROKERFALL_CACHE, else $XDG_CACHE_HOME/brokerfall, else ~/.cache/brokerfall
+//!   adapters/HASH/            the embedded adapters and SDKs, by content
+//!   envs/NAME-VERSION-HASH/   an environment: complete or not there at all
+//! ```
+//!
+//! An environment is built in a temporary folder beside its place and renamed when it is complete, under a lock file, so
+//! that two processes do not collide and nothing half installed is ever used. Deliberately not here: downloads of
+//! interpreters. A runtime that is not on the machine is a named skip.
+
+pub mod python;
+mod source;
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use include_dir::{Dir, include_dir};
+use nix::fcntl::{Flock, FlockArg};
+
+use super::catalogue::ReaderError;
+pub use source::Source;
+
+static ADAPTERS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/adapters");
+
+/// How environments are built.
+pub struct ProvisionOptions<'a> {
+    /// `--with NAME==VERSION`: requirements that replace pins of the same package, or are added.
+    pub with: Vec<String>,
+    /// `--runtime`: a version such as `3.12`, or the path of an interpreter.
+    pub runtime: Option<String>,
+    /// The cache folder; absent means the user's.
+    pub cache: Option<PathBuf>,
+    /// The harness's own binary; absent means the running one.
+    pub program: Option<PathBuf>,
+    /// Is told every step; provisioning never happens silently.
+    pub progress: &'a dyn Fn(&str),
+}
+
+impl Default for ProvisionOptions<'_> {
+    fn default() -> Self {
+        Self {
+            with: Vec::new(),
+            runtime: None,
+            cache: None,
+            program: None,
+            progress: &|_| {},
+        }
+    }
+}
+
+impl ProvisionOptions<'_> {
+    /// The cache folder: the given one, else the user's.
+    ///
+    /// # Errors
+    /// `Io` when neither a cache nor a home folder is known.
+    pub fn cache_dir(&self) -> Result<PathBuf, ReaderError> {
+        let set = |name: &str| {
+            std::env::var_os(name)
+                .filter(|value| !value.is_empty())
+                .map(PathBuf::from)
+        };
+        let dir = self
+            .cache
+            .clone()
+            .or_else(|| set("BROKERFALL_CACHE"))
+            .or_else(|| set("XDG_CACHE_HOME").map(|dir| dir.join("brokerfall")))
+            .or_else(|| set("HOME").map(|dir| dir.join(".cache/brokerfall")));
+        let missing = || {
+            ReaderError::io("finding a cache folder (set BROKERFALL_CACHE)")(std::io::Error::from(
+                std::io::ErrorKind::NotFound,
+            ))
+        };
+        std::path::absolute(dir.ok_or_else(missing)?).map_err(ReaderError::io("resolving the cache folder"))
+    }
+
+    /// The harness's own binary.
+    ///
+    /// # Errors
+    /// `Io` when the system does not tell it.
+    pub fn program_path(&self) -> Result<PathBuf, ReaderError> {
+        match &self.program {
+            Some(program) => Ok(program.clone()),
+            None => std::env::current_exe().map_err(ReaderError::io("finding the harness's own binary")),
+        }
+    }
+}
+
+/// The embedded manifests: file name for errors, and text.
+pub(super) fn embedded_manifests() -> impl Iterator<Item = (String, &'static str)> {
+    ADAPTERS
+        .get_dir("manifests")
+        .into_iter()
+        .flat_map(|dir| dir.files())
+        .filter(|file| file.path().extension().is_some_and(|extension| extension == "toml"))
+        .filter_map(|file| Some((format!("adapters/{}", file.path().display()), file.contents_utf8()?)))
+}
+
+/// Writes the embedded adapters into the cache, in a folder named by their content, and returns it. Readers are always
+/// run from there, so that a build of the harness runs the adapters that it was built with.
+///
+/// # Errors
+/// `Io`.
+pub fn write_adapters(cache: &Path) -> Result<PathBuf, ReaderError> {
+    let mut files = Vec::new();
+    embedded_files(&ADAPTERS, &mut files);
+    let mut hash = Fnv::default();
+    for (path, contents) in &files {
+        hash.part(path.as_os_str().as_encoded_bytes());
+        hash.part(contents);
+    }
+    let parent = cache.join("adapters");
+    let place = parent.join(hash.hex());
+    if place.is_dir() {
+        return Ok(place);
+    }
+    let failed = || format!("writing the adapters to {} (set BROKERFALL_CACHE)", place.display());
+    std::fs::create_dir_all(&parent).map_err(ReaderError::io(failed()))?;
+    let building = tempfile::Builder::new()
+        .prefix(".building-")
+        .tempdir_in(&parent)
+        .map_err(ReaderError::io(failed()))?;
+    for (path, contents) in files {
+        let target = building.path().join(path);
+        if let Some(folder) = target.parent() {
+            std::fs::create_dir_all(folder).map_err(ReaderError::io(failed()))?;
+        }
+        std::fs::write(target, contents).map_err(ReaderError::io(failed()))?;
+    }
+    move_into_place(building, &place)?;
+    Ok(place)
+}
+
+/// The embedded files, without what an interpreter left behind in the source tree.
+fn embedded_files(dir: &'static Dir<'static>, into: &mut Vec<(&'static Path, &'static [u8])>) {
+    into.extend(dir.files().map(|file| (file.path(), file.contents())));
+    for inner in dir.dirs().filter(|inner| !inner.path().ends_with("__pycache__")) {
+        embedded_files(inner, into);
+    }
+}
+
+/// Renames a complete temporary folder to its place. Another process may have been faster: its folder has the same
+/// content and stays.
+fn move_into_place(building: tempfile::TempDir, place: &Path) -> Result<(), ReaderError> {
+    match std::fs::rename(building.path(), place) {
+        Ok(()) => {
+            // The folder has moved; nothing is left for the guard to remove.
+            let _ = building.keep();
+            Ok(())
+        }
+        Err(_) if place.is_dir() => Ok(()),
+        Err(source) => Err(ReaderError::io(format!("moving a folder to {}", place.display()))(
+            source,
+        )),
+    }
+}
+
+/// Takes the lock of one environment; it is given back when the guard is dropped, or by the kernel if we die.
+fn lock(path: &Path, progress: &dyn Fn(&str)) -> Result<Flock<File>, ReaderError> {
+    let failed = || format!("locking {}", path.display());
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(path)
+        .map_err(ReaderError::io(failed()))?;
+    match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        Ok(guard) => Ok(guard),
+        Err((file, _)) => {
+            progress("another process builds the same environment; waiting for it");
+            Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, errno)| ReaderError::io(failed())(errno.into()))
+        }
+    }
+}
+
+/// FNV-1a, 64 bits: names folders in the cache, and must not change between releases of Rust as `DefaultHasher` may.
+struct Fnv(u64);
+
+impl Default for Fnv {
+    fn default() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Fnv {
+    /// Adds one part; its length goes first, so that parts cannot run into each other.
+    fn part(&mut self, bytes: &[u8]) {
+        for byte in (bytes.len() as u64).to_le_bytes().iter().chain(bytes) {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+
+    fn hex(&self) -> String {
+        format!("{:016x}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn adapters_are_written_once_and_completely() {
+        let cache = tempfile::tempdir().unwrap();
+        let first = write_adapters(cache.path()).unwrap();
+        assert!(first.join("python/brokerfall_adapter.py").is_file());
+        assert!(first.join("python/ktables_adapter.py").is_file());
+        assert_eq!(write_adapters(cache.path()).unwrap(), first);
+        let left: Vec<_> = std::fs::read_dir(cache.path().join("adapters")).unwrap().collect();
+        assert_eq!(left.len(), 1, "no temporary folder is left behind");
+    }
+
+    #[test]
+    fn cache_that_cannot_be_written_is_an_error_that_names_it() {
+        let cache = tempfile::tempdir().unwrap();
+        let file = cache.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        let error = write_adapters(&file).unwrap_err();
+        assert!(error.to_string().contains("BROKERFALL_CACHE"), "{error}");
+    }
+
+    #[test]
+    fn hash_tells_parts_apart_that_join_to_the_same_bytes() {
+        let of = |parts: &[&str]| {
+            let mut hash = Fnv::default();
+            parts.iter().for_each(|part| hash.part(part.as_bytes()));
+            hash.hex()
+        };
+        assert_ne!(of(&["ab", "c"]), of(&["a", "bc"]));
+        assert_eq!(of(&["ab", "c"]), of(&["ab", "c"]));
+    }
+}
