@@ -7,7 +7,6 @@ use brokerfall_report::history::{
 };
 use brokerfall_report::protocol::Kind;
 
-use crate::process::Spawner;
 use crate::reader::Launch;
 use crate::scenario::plan::{Action, Plan};
 
@@ -22,8 +21,6 @@ pub struct Order {
     pub folder: PathBuf,
     /// The binary with the hidden subcommands.
     pub program: PathBuf,
-    /// Starts child processes.
-    pub spawner: Spawner,
     /// Seed of everything random.
     pub seed: u64,
     /// The command that reproduces the run.
@@ -128,14 +125,15 @@ impl Order {
         Limits {
             within_ms: limit(self.plan.expect.within.map(ms), declared.within.map(ms), WITHIN_MS),
             stop_grace_ms: limit(None, declared.stop_grace.map(ms), STOP_GRACE_MS),
-            cpu_cores: limit(None, declared.cpu_cores, CPU_CORES),
-            requests_per_s: limit(None, declared.requests_per_s, REQUESTS_PER_S),
-            errors_per_s: limit(None, declared.errors_per_s, ERRORS_PER_S),
+            cpu_cores: limit(None, declared.cpu, CPU_CORES),
+            requests_per_s: limit(None, declared.requests, REQUESTS_PER_S),
+            errors_per_s: limit(None, declared.errors, ERRORS_PER_S),
         }
     }
 }
 
 #[expect(clippy::disallowed_methods, reason = "the wall clock of a run's start is for people; nothing is judged by it")]
-fn now_rfc3339() -> String {
+/// The wall clock, RFC 3339, UTC, whole seconds.
+pub fn now_rfc3339() -> String {
     humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string()
 }

@@ -1,6 +1,7 @@
 //! The rig: everything that one run has set up. Faults act through it, and only through it.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -13,9 +14,9 @@ use crate::fault::{FaultError, Heal, PROOF};
 use crate::history::recorder::Recorder;
 use crate::link::Link;
 use crate::oracle::Oracle;
-use crate::process::Spawner;
 use crate::reader::Launch;
 use crate::reader::host::{HostError, ReaderProcess};
+use crate::reader::sampler::Sampler;
 use crate::scenario::plan::Plan;
 
 /// Probes for a refused or accepting port wait this long between tries. Shorter, and a tight connect loop fills the
@@ -40,8 +41,6 @@ pub struct Rig {
     pub oracle: Arc<Oracle>,
     /// Recorder.
     pub recorder: Recorder,
-    /// Starts child processes.
-    pub spawner: Spawner,
     /// Consumer group, for kinds that have one.
     pub group: Option<String>,
     /// How long after a kill leaders and coordinators move.
@@ -50,6 +49,8 @@ pub struct Rig {
     pub folder: PathBuf,
     /// Limits of the run.
     pub limits: Limits,
+    sampler: Sampler,
+    processes: AtomicU32,
     members: Mutex<Vec<Arc<ReaderProcess>>>,
     in_force: Mutex<Vec<InForce>>,
     watchers: Mutex<Vec<JoinHandle<()>>>,
@@ -77,7 +78,6 @@ impl Rig {
         link: Arc<dyn Link>,
         oracle: Arc<Oracle>,
         recorder: Recorder,
-        spawner: Spawner,
         group: Option<String>,
         folder: PathBuf,
         limits: Limits,
@@ -89,10 +89,11 @@ impl Rig {
             cluster,
             link,
             oracle,
-            recorder,
-            spawner,
             group,
             election,
+            sampler: Sampler::start(recorder.clone()),
+            processes: AtomicU32::new(0),
+            recorder,
             folder,
             limits,
             members: Mutex::new(Vec::new()),
@@ -121,9 +122,12 @@ impl Rig {
     /// # Errors
     /// When the process cannot be started, ends first, or breaks the protocol.
     pub async fn spawn(&self, member: &str) -> Result<Arc<ReaderProcess>, HostError> {
-        let reader =
-            ReaderProcess::spawn(&self.spawner, &self.launch, member, &self.folder, self.recorder.clone()).await?;
+        // A folder for each process, so that a fresh one does not overwrite what the patient left behind.
+        let process = self.processes.fetch_add(1, Ordering::Relaxed) + 1;
+        let folder = self.folder.join(format!("{member}-process{process}"));
+        let reader = ReaderProcess::spawn(&self.launch, member, &folder, self.recorder.clone()).await?;
         let reader = Arc::new(reader);
+        self.sampler.add(member, reader.group());
         {
             let mut members = self.members();
             match members.iter_mut().find(|known| known.member() == member) {

@@ -43,7 +43,7 @@ impl RunError {
 /// Starts cluster, link and oracle, makes the topics and writes what stands in them before the reader starts.
 pub(crate) async fn up(order: &Order, recorder: &Recorder) -> Result<Rig, RunError> {
     let plan = &order.plan;
-    let started = MockCluster::start(plan.cluster.brokers, &order.program, &order.folder, &order.spawner).await;
+    let started = MockCluster::start(plan.cluster.brokers, &order.program, &order.folder).await;
     let cluster = match started {
         Ok(cluster) => Arc::new(cluster),
         Err(cause) => {
@@ -81,7 +81,6 @@ pub(crate) async fn up(order: &Order, recorder: &Recorder) -> Result<Rig, RunErr
         Arc::new(link),
         Arc::new(oracle),
         recorder.clone(),
-        order.spawner.clone(),
         order.group(),
         order.folder.clone(),
         order.limits(),
