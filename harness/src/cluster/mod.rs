@@ -1,9 +1,10 @@
 //! Clusters: what a reader reads from, and what broker faults strike.
 //!
-//! One trait; [`mock`] is the embedded default. Capabilities are asked for the whole plan before anything starts.
+//! One trait; [`mock`] is the embedded default, [`direct`] how harness and oracle speak to a broker's direct listener. Capabilities are asked for the whole plan before anything starts.
 //! Deliberately not here: anything between reader and broker (that is `link`), and anything that reads the log
 //! (that is `oracle`).
 
+pub mod direct;
 pub mod mock;
 
 use std::net::SocketAddr;
@@ -50,7 +51,8 @@ pub trait Cluster: Send + Sync {
     /// The node that coordinates a group now.
     async fn coordinator(&self, group: &str) -> Result<NodeId, ClusterError>;
 
-    /// Names a group whose coordinator the cluster must move when its broker is killed; for clusters that must be told.
+    /// Names a group that readers will use, so that its coordinator can be moved when it dies. Only clusters that must be
+    /// told to elect need it; calling it again is harmless.
     fn note_group(&self, _group: &str) {}
 
     /// Log lines or deviations that the cluster has reported since the last call (`unsupported XRequest`, …).
@@ -95,6 +97,17 @@ pub enum ClusterError {
         command: String,
         /// What it said.
         answer: String,
+    },
+    /// A request to a direct listener failed.
+    #[error("the {cluster} cluster gave no usable answer to {command}")]
+    Direct {
+        /// Kind of cluster.
+        cluster: &'static str,
+        /// Api asked.
+        command: &'static str,
+        /// What happened.
+        #[source]
+        source: direct::DirectError,
     },
     /// Something did not become true in time.
     #[error("{what} did not become true within {within:?} (last seen: {last_seen})")]

@@ -1,1 +1,370 @@
-//! The oracle: an independent client on a direct listener that knows the truth.
+//! The oracle: an independent client on the direct listeners that knows the truth.
+//!
+//! ```text
+//! run loop --produce, preload, load, sentinel--> write --Produce----------> brokers (direct)
+//!          --scan, watermarks, prove_path------> read  --ListOffsets, Fetch--^
+//!                 every fact about ids, offsets and watermarks --> history
+//! ```
+//!
+//! It never goes through the link, and it shares no client library with any reader: it speaks Kafka's protocol itself
+//! (`cluster::direct`), so that it knows of every record whether it was never sent, refused or maybe written, and so
+//! that it is back with the first request after a broker is. Ids rise from 1 per partition and are never used twice, not
+//! even for a topic created anew, because the counter lives here.
+//!
+//! Deliberately not here: when to write (the quiet rule is the run loop's), and what any of it means (`invariant`).
+
+mod error;
+mod load;
+mod nodes;
+mod read;
+mod records;
+mod write;
+
+use std::collections::{BTreeMap, HashMap};
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use brokerfall_report::history::{Event, LogEnd, SentinelRecord, TopicInfo};
+
+pub use self::error::OracleError;
+pub use self::load::{Load, LoadTotals};
+use self::nodes::Nodes;
+pub use self::read::Scan;
+pub use self::records::{FOREIGN, ID_HEADER};
+pub use self::write::Written;
+use crate::cluster::direct;
+use crate::history::recorder::Recorder;
+
+/// Topic and partition.
+type PartitionKey = (String, u32);
+
+/// How long the oracle tries again where the caller does not say.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Between two attempts at reading.
+const RETRY_EVERY: Duration = Duration::from_millis(5);
+
+/// Length of a filler's value: six of them fill a partition of the mock cluster, and each fits a broker's 1 MiB.
+const FILLER_BYTES: u64 = 900_000;
+
+/// More fillers than this delete nothing either.
+const MOST_FILLERS: u64 = 64;
+
+/// An independent client that knows the truth. Clones share ids and connections.
+#[derive(Clone)]
+pub struct Oracle {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    recorder: Recorder,
+    nodes: Nodes,
+    topics: BTreeMap<String, TopicInfo>,
+    /// The next id of each partition.
+    next_ids: HashMap<PartitionKey, Arc<tokio::sync::Mutex<u64>>>,
+    /// Log start and end as last recorded.
+    watermarks: tokio::sync::Mutex<HashMap<PartitionKey, (u64, u64)>>,
+}
+
+impl Shared {
+    fn partition(&self, key: &PartitionKey) -> Result<(&TopicInfo, &Arc<tokio::sync::Mutex<u64>>), OracleError> {
+        match (self.topics.get(&key.0), self.next_ids.get(key)) {
+            (Some(topic), Some(next_id)) => Ok((topic, next_id)),
+            _ => Err(OracleError::UnknownPartition {
+                topic: key.0.clone(),
+                partition: key.1,
+            }),
+        }
+    }
+}
+
+impl std::fmt::Debug for Oracle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Oracle")
+            .field("topics", &self.shared.topics)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Oracle {
+    /// Connects to the direct listeners of a cluster on which `topics` exist.
+    ///
+    /// # Errors
+    /// [`OracleError::NoAddress`] for a bootstrap list that is none, [`OracleError::TimedOut`] when no broker answers or a
+    /// partition has no leader.
+    pub async fn connect(bootstrap: &str, recorder: Recorder, topics: &[TopicInfo]) -> Result<Self, OracleError> {
+        let names = topics.iter().map(|topic| topic.name.clone()).collect();
+        let keys = topics
+            .iter()
+            .flat_map(|topic| (0..topic.partitions).map(|partition| (topic.name.clone(), partition)));
+        let oracle = Self {
+            shared: Arc::new(Shared {
+                recorder,
+                nodes: Nodes::new(bootstrap, names).await?,
+                topics: topics.iter().map(|topic| (topic.name.clone(), topic.clone())).collect(),
+                next_ids: keys.map(|key| (key, Arc::new(tokio::sync::Mutex::new(1)))).collect(),
+                watermarks: tokio::sync::Mutex::default(),
+            }),
+        };
+        for key in oracle.keys() {
+            until("finding the leaders", PATIENCE, || oracle.shared.nodes.leader(&key)).await?;
+        }
+        Ok(oracle)
+    }
+
+    /// Topics and partitions, in order.
+    fn keys(&self) -> Vec<PartitionKey> {
+        let topics = self.shared.topics.values();
+        topics
+            .flat_map(|topic| (0..topic.partitions).map(|partition| (topic.name.clone(), partition)))
+            .collect()
+    }
+
+    /// Writes `count` records to a partition and records what became of each. What certainly failed (a broker that is
+    /// down, an election) is tried again for 10 s.
+    ///
+    /// # Errors
+    /// [`OracleError::UnknownPartition`]; whatever the brokers do stands in [`Written`].
+    pub async fn produce(&self, topic: &str, partition: u32, count: u64) -> Result<Written, OracleError> {
+        self.shared
+            .write((topic.to_owned(), partition), count, None, PATIENCE)
+            .await
+    }
+
+    /// Like [`Oracle::produce`], with values of `value_bytes` bytes instead of the generator's length.
+    ///
+    /// # Errors
+    /// As for [`Oracle::produce`].
+    pub async fn produce_with(
+        &self,
+        topic: &str,
+        partition: u32,
+        count: u64,
+        value_bytes: u64,
+    ) -> Result<Written, OracleError> {
+        self.shared
+            .write((topic.to_owned(), partition), count, Some(value_bytes), PATIENCE)
+            .await
+    }
+
+    /// Writes `per_partition` records to every partition of a topic; all must be acknowledged.
+    ///
+    /// # Errors
+    /// [`OracleError::NotAcked`], [`OracleError::UnknownPartition`].
+    pub async fn preload(&self, topic: &str, per_partition: u64) -> Result<(), OracleError> {
+        let keys = self.keys().into_iter().filter(|key| key.0 == topic);
+        let writes = keys.map(|key| async {
+            let written = self.shared.write(key.clone(), per_partition, None, PATIENCE).await?;
+            let acked = written.ids.count();
+            if acked == per_partition {
+                return Ok(());
+            }
+            Err(OracleError::NotAcked {
+                topic: key.0,
+                partition: key.1,
+                wanted: per_partition,
+                acked,
+                source: written.cause.map(Box::new),
+            })
+        });
+        futures::future::try_join_all(writes).await.map(drop)
+    }
+
+    /// Writes one record to every partition, and more where an id stands for a tombstone (a table does not show those), and
+    /// records the round once all are acknowledged.
+    ///
+    /// # Errors
+    /// [`OracleError::NotAcked`] when a partition does not take it within 10 s, [`OracleError::OnlyTombstones`].
+    pub async fn sentinel(&self, round: u32) -> Result<Vec<SentinelRecord>, OracleError> {
+        let writes = self.keys().into_iter().map(|key| self.sentinel_of(key));
+        let records = futures::future::try_join_all(writes).await?;
+        self.shared.recorder.record(Event::Sentinel {
+            round,
+            records: records.clone(),
+        });
+        Ok(records)
+    }
+
+    async fn sentinel_of(&self, key: PartitionKey) -> Result<SentinelRecord, OracleError> {
+        let (topic, _) = self.shared.partition(&key)?;
+        if topic.generator.tombstone_every == Some(1) {
+            return Err(OracleError::OnlyTombstones { topic: key.0 });
+        }
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            let left = deadline.saturating_duration_since(tokio::time::Instant::now());
+            let written = self.shared.write(key.clone(), 1, None, left).await?;
+            match (written.ids.first(), written.offsets.first()) {
+                (Some(id), Some(offset)) if !topic.generator.is_tombstone(id) => {
+                    return Ok(SentinelRecord {
+                        topic: key.0,
+                        partition: key.1,
+                        id,
+                        offset,
+                    });
+                }
+                (Some(_), _) => {}
+                // Lost on the way; the next id is another attempt.
+                (None, _) if tokio::time::Instant::now() < deadline => {}
+                (None, _) => {
+                    return Err(OracleError::NotAcked {
+                        topic: key.0,
+                        partition: key.1,
+                        wanted: 1,
+                        acked: 0,
+                        source: written.cause.map(Box::new),
+                    });
+                }
+            }
+        }
+    }
+
+    /// Log start and log end of a partition; recorded when they moved.
+    ///
+    /// # Errors
+    /// [`OracleError::TimedOut`] when the leader gives no answer for 10 s, [`OracleError::UnknownPartition`].
+    pub async fn watermarks(&self, topic: &str, partition: u32) -> Result<(u64, u64), OracleError> {
+        let key = (topic.to_owned(), partition);
+        self.shared.partition(&key)?;
+        until("reading the watermarks", PATIENCE, || self.shared.watermarks_once(&key)).await
+    }
+
+    /// Reads one partition from log start to log end and records what stands there, exactly. A log start that moves
+    /// meanwhile makes it begin again.
+    ///
+    /// # Errors
+    /// [`OracleError::TimedOut`] when it does not succeed within 10 s, [`OracleError::UnknownPartition`].
+    pub async fn scan(&self, topic: &str, partition: u32) -> Result<Scan, OracleError> {
+        let key = (topic.to_owned(), partition);
+        self.shared.partition(&key)?;
+        until("scanning the log", PATIENCE, || self.shared.scan_once(&key)).await
+    }
+
+    /// Scans every partition of every topic.
+    ///
+    /// # Errors
+    /// As for [`Oracle::scan`].
+    pub async fn scan_all(&self) -> Result<(), OracleError> {
+        let keys = self.keys();
+        let scans = keys.iter().map(|key| self.scan(&key.0, key.1));
+        futures::future::try_join_all(scans).await.map(drop)
+    }
+
+    /// Records the log end of every partition as what `member`, which is about to start, must reach.
+    ///
+    /// # Errors
+    /// As for [`Oracle::watermarks`].
+    pub async fn targets(&self, member: &str) -> Result<Vec<LogEnd>, OracleError> {
+        let mut ends = Vec::new();
+        for (topic, partition) in self.keys() {
+            let (_, offset) = self.watermarks(&topic, partition).await?;
+            ends.push(LogEnd {
+                topic,
+                partition,
+                offset,
+            });
+        }
+        self.shared.recorder.record(Event::Targets {
+            member: member.to_owned(),
+            ends: ends.clone(),
+        });
+        Ok(ends)
+    }
+
+    /// Proves that the brokers serve: asks who leads, then reads watermarks and the last record of every partition, over
+    /// and over until it works. The caller records `Path`.
+    ///
+    /// # Errors
+    /// [`OracleError::TimedOut`] when a partition cannot be read `within`.
+    pub async fn prove_path(&self, within: Duration) -> Result<String, OracleError> {
+        let mut proof = Vec::new();
+        let deadline = tokio::time::Instant::now() + within;
+        // What was true before a fault proves nothing.
+        until("asking who leads", within, || self.shared.nodes.refresh()).await?;
+        for key in self.keys() {
+            let left = deadline.saturating_duration_since(tokio::time::Instant::now());
+            let end = until("reading through the brokers", left, || self.shared.touch(&key)).await?;
+            let node = self.shared.nodes.leader(&key).await?;
+            proof.push(format!("{}-{} up to offset {end} on broker {node}", key.0, key.1));
+        }
+        Ok(format!("the oracle read {}", proof.join(", ")))
+    }
+
+    /// Starts writing `per_second` records a second, spread over all partitions, until the load is stopped.
+    pub fn load(&self, per_second: f64) -> Load {
+        Load::start(self, per_second)
+    }
+
+    /// Deletes by writing: scans what stands in the log, then writes filler records until its start has passed `offset`.
+    /// Returns log start and log end. For clusters whose retention is by size and at once, as the mock's.
+    ///
+    /// # Errors
+    /// [`OracleError::NotDeleted`] when the start does not pass it, [`OracleError::NotAcked`], those of [`Oracle::scan`].
+    pub async fn fill_past(&self, topic: &str, partition: u32, offset: u64) -> Result<(u64, u64), OracleError> {
+        self.scan(topic, partition).await?;
+        for records in 0.. {
+            let (log_start, log_end) = self.watermarks(topic, partition).await?;
+            if log_start > offset {
+                return Ok((log_start, log_end));
+            }
+            if records == MOST_FILLERS {
+                return Err(OracleError::NotDeleted {
+                    topic: topic.to_owned(),
+                    partition,
+                    offset,
+                    log_start,
+                    records,
+                });
+            }
+            let written = self.produce_with(topic, partition, 1, FILLER_BYTES).await?;
+            if written.ids.is_empty() {
+                return Err(OracleError::NotAcked {
+                    topic: topic.to_owned(),
+                    partition,
+                    wanted: 1,
+                    acked: 0,
+                    source: written.cause.map(Box::new),
+                });
+            }
+        }
+        unreachable!("the loop returns at {MOST_FILLERS} fillers")
+    }
+
+    /// Offsets that a group has committed, of partitions where it has; asked without joining the group.
+    ///
+    /// # Errors
+    /// [`OracleError::TimedOut`] when its coordinator gives no answer for 10 s.
+    pub async fn committed(&self, group: &str) -> Result<Vec<LogEnd>, OracleError> {
+        until("reading committed offsets", PATIENCE, || {
+            self.shared.committed_once(group)
+        })
+        .await
+    }
+}
+
+/// Tries until it succeeds or `within` has passed; at least once.
+async fn until<T, F, Attempt>(what: &str, within: Duration, mut attempt: F) -> Result<T, OracleError>
+where
+    F: FnMut() -> Attempt,
+    Attempt: Future<Output = Result<T, OracleError>>,
+{
+    let deadline = tokio::time::Instant::now() + within;
+    loop {
+        let cause = match attempt().await {
+            Ok(found) => return Ok(found),
+            Err(cause) => cause,
+        };
+        if tokio::time::Instant::now() >= deadline {
+            return Err(OracleError::TimedOut {
+                what: what.to_owned(),
+                within,
+                source: Box::new(cause),
+            });
+        }
+        // A log start that moved under a scan is nothing to wait for.
+        if !cause.is_out_of_range() {
+            direct::before_the_next_look(RETRY_EVERY).await;
+        }
+    }
+}

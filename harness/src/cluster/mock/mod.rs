@@ -1,1 +1,382 @@
 //! The embedded cluster: librdkafka's mock cluster in a child process.
+//!
+//! ```text
+//! MockCluster --commands (stdin)--> child: rdkafka client that hosts the mock brokers
+//!      ^------- answers, complaints (stdout), last words (stderr log) -----'
+//! ```
+//!
+//! The mock elects nobody: after a kill this module moves leaders and coordinators, and after a start it gives what is
+//! still led by the dead to the living. Deliberately not here: cures of what the mock says on the wire (the link has
+//! them, so that this cluster's direct listeners stay what librdkafka made them), and faults.
+
+pub mod child;
+mod control;
+mod ffi;
+mod pipe;
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use brokerfall_report::history::ClusterInfo;
+use kafka_protocol::messages::MetadataResponse;
+use tokio::net::TcpStream;
+
+use self::control::{Control, MOCK};
+use self::pipe::Command;
+use super::direct::{self, DirectError};
+use super::{Cluster, ClusterError, NodeId, TopicSpec};
+
+/// `client.id` of this module's own requests.
+const CLIENT: &str = "brokerfall-cluster";
+
+/// Longest wait for one direct request: they take 100 µs, a starved machine takes seconds.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+/// Longest wait until a port refuses, or serves again.
+const PORT_WITHIN: Duration = Duration::from_secs(5);
+
+/// Between two probes of a port. A tighter loop fills the backlog of a broker that is going down; the next SYN is then
+/// dropped, and retried a second later.
+const PROBE_EVERY: Duration = Duration::from_millis(2);
+
+/// A probe that takes longer says nothing.
+const PROBE_WITHIN: Duration = Duration::from_millis(50);
+
+/// How this cluster differs from Apache Kafka.
+const PROPERTIES: [&str; 9] = [
+    "emulated: librdkafka's mock brokers share one process and one log per partition",
+    "api versions end at JoinGroup 5, SyncGroup 3, LeaveGroup 2, Heartbeat 4, ApiVersions 2",
+    "ConsumerGroupHeartbeat, GetTelemetrySubscriptions and PushTelemetry are not offered",
+    "ApiVersions above 2 and Metadata above 8 are malformed on direct ports; the link cures both",
+    "initial rebalance delay 0; a later join waits the whole session timeout less 1 s",
+    "leaders and coordinators move when the harness says so; nothing is re-replicated",
+    "a partition keeps at most 5 MiB and 100,000 batches; beyond that the oldest batches are deleted and log start moves",
+    "retention by time, compaction, transactions, ACLs, DeleteRecords and CreateTopics do not exist",
+    "a killed broker closes connections and port; its process and memory live on",
+];
+
+/// librdkafka's mock cluster in a child process.
+pub struct MockCluster {
+    shared: Arc<Shared>,
+    librdkafka: String,
+}
+
+struct Shared {
+    control: Control,
+    brokers: Vec<(NodeId, SocketAddr)>,
+    state: Mutex<State>,
+    /// One election at a time: each looks at all leaders and moves them one by one.
+    electing: tokio::sync::Mutex<()>,
+}
+
+#[derive(Default)]
+struct State {
+    down: BTreeSet<NodeId>,
+    topics: BTreeSet<String>,
+    groups: BTreeSet<String>,
+}
+
+impl MockCluster {
+    /// Starts a cluster of 1 to 3 brokers. `program` is this binary (`std::env::current_exe`); the child's stderr is kept
+    /// as `cluster.stderr` in `folder`.
+    ///
+    /// # Errors
+    /// [`ClusterError::Io`] when the child cannot be started or its log not created, [`ClusterError::Died`],
+    /// [`ClusterError::Refused`] and [`ClusterError::TimedOut`] when it does not come up.
+    pub async fn start(brokers: u32, program: &Path, folder: &Path) -> Result<Self, ClusterError> {
+        let (control, ready) = Control::start(brokers, program, folder.join("cluster.stderr")).await?;
+        Ok(Self {
+            shared: Arc::new(Shared {
+                control,
+                brokers: (1..).zip(ready.brokers).collect(),
+                state: Mutex::default(),
+                electing: tokio::sync::Mutex::default(),
+            }),
+            librdkafka: ready.librdkafka,
+        })
+    }
+
+    /// Process id of the child.
+    pub fn pid(&self) -> u32 {
+        self.shared.control.pid()
+    }
+}
+
+#[async_trait]
+impl Cluster for MockCluster {
+    fn info(&self) -> ClusterInfo {
+        ClusterInfo {
+            kind: MOCK.to_owned(),
+            kafka: format!("librdkafka {} mock", self.librdkafka),
+            brokers: u32::try_from(self.shared.brokers.len()).unwrap_or(u32::MAX),
+            properties: PROPERTIES.map(str::to_owned).to_vec(),
+        }
+    }
+
+    fn brokers(&self) -> Vec<(NodeId, SocketAddr)> {
+        self.shared.brokers.clone()
+    }
+
+    async fn create_topic(&self, topic: &TopicSpec) -> Result<(), ClusterError> {
+        let number = |n: u32| i32::try_from(n).unwrap_or(i32::MAX);
+        let shared = &self.shared;
+        shared
+            .control
+            .order(Command::CreateTopic {
+                name: topic.name.clone(),
+                partitions: number(topic.partitions),
+                replicas: number(topic.replicas),
+            })
+            .await?;
+        // With a replica on every broker the mock lets broker 1 lead every partition; a real cluster spreads leaders.
+        let brokers = number(topic.replicas);
+        if brokers > 1 && brokers as usize == shared.brokers.len() {
+            for partition in 0..number(topic.partitions) {
+                shared
+                    .control
+                    .order(Command::Lead {
+                        topic: topic.name.clone(),
+                        partition,
+                        node: partition % brokers + 1,
+                    })
+                    .await?;
+            }
+        }
+        shared.state().topics.insert(topic.name.clone());
+        Ok(())
+    }
+
+    async fn kill_broker(&self, node: NodeId, election: Duration) -> Result<String, ClusterError> {
+        let address = self.shared.address(node)?;
+        self.shared.state().down.insert(node);
+        self.shared.control.order(Command::Down { node }).await?;
+        let probes = refuses(address).await?;
+        if self.shared.brokers.len() > 1 {
+            let shared = Arc::clone(&self.shared);
+            tokio::spawn(async move { shared.elect_after(election).await });
+        }
+        Ok(format!(
+            "broker {node}: {address} refuses connections (probe {probes}), its connections are closed"
+        ))
+    }
+
+    async fn start_broker(&self, node: NodeId) -> Result<String, ClusterError> {
+        let address = self.shared.address(node)?;
+        self.shared.control.order(Command::Up { node }).await?;
+        let nodes = serves(address).await?;
+        self.shared.state().down.remove(&node);
+        // With every replica dead nobody could be elected; the first one back is.
+        self.shared.elect().await;
+        Ok(format!(
+            "broker {node}: {address} accepts and answers Metadata with brokers {nodes:?}"
+        ))
+    }
+
+    async fn leader(&self, topic: &str, partition: u32) -> Result<NodeId, ClusterError> {
+        let metadata = self.shared.metadata(&[topic.to_owned()]).await?;
+        let wanted = i32::try_from(partition).unwrap_or(-1);
+        metadata
+            .topics
+            .iter()
+            .flat_map(|topic| &topic.partitions)
+            .find(|found| found.partition_index == wanted && found.leader_id.0 > 0)
+            .map(|found| found.leader_id.0)
+            .ok_or_else(|| ClusterError::Refused {
+                cluster: MOCK,
+                command: format!("leader of {topic}-{partition}"),
+                answer: "no such partition, or it has no leader".to_owned(),
+            })
+    }
+
+    async fn coordinator(&self, group: &str) -> Result<NodeId, ClusterError> {
+        self.note_group(group);
+        self.shared
+            .coordinator(group)
+            .await?
+            .ok_or_else(|| ClusterError::Refused {
+                cluster: MOCK,
+                command: format!("coordinator of group {group}"),
+                answer: "it has none".to_owned(),
+            })
+    }
+
+    fn note_group(&self, group: &str) {
+        self.shared.state().groups.insert(group.to_owned());
+    }
+
+    fn complaints(&self) -> Vec<String> {
+        self.shared.control.complaints()
+    }
+
+    async fn died(&self) -> String {
+        self.shared.control.died().await
+    }
+
+    async fn shutdown(&self) {
+        self.shared.control.end().await;
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Sets of names: nothing that is done under this lock can leave it half changed.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn address(&self, node: NodeId) -> Result<SocketAddr, ClusterError> {
+        self.brokers
+            .iter()
+            .find(|(known, _)| *known == node)
+            .map(|(_, address)| *address)
+            .ok_or_else(|| ClusterError::Refused {
+                cluster: MOCK,
+                command: format!("broker {node}"),
+                answer: format!("it has brokers 1 to {}", self.brokers.len()),
+            })
+    }
+
+    fn live(&self) -> Vec<(NodeId, SocketAddr)> {
+        let down = self.state().down.clone();
+        self.brokers
+            .iter()
+            .filter(|(node, _)| !down.contains(node))
+            .copied()
+            .collect()
+    }
+
+    fn any_live(&self) -> Result<SocketAddr, ClusterError> {
+        self.live()
+            .first()
+            .map(|(_, address)| *address)
+            .ok_or_else(|| ClusterError::Refused {
+                cluster: MOCK,
+                command: "a broker to ask".to_owned(),
+                answer: "every broker is down".to_owned(),
+            })
+    }
+
+    async fn metadata(&self, topics: &[String]) -> Result<MetadataResponse, ClusterError> {
+        direct::metadata(self.any_live()?, CLIENT, topics, ANSWER_WITHIN)
+            .await
+            .map_err(refused("Metadata"))
+    }
+
+    async fn coordinator(&self, group: &str) -> Result<Option<NodeId>, ClusterError> {
+        direct::coordinator(self.any_live()?, CLIENT, group, ANSWER_WITHIN)
+            .await
+            .map_err(refused("FindCoordinator"))
+    }
+
+    async fn elect_after(&self, election: Duration) {
+        // The time that a real cluster takes to notice and elect is the fault's own, and the plan names it.
+        direct::before_the_next_look(election).await;
+        self.elect().await;
+    }
+
+    /// Gives whatever a dead broker leads or coordinates to a living one: the first living replica of a partition, the
+    /// next living node for a group.
+    async fn elect(&self) {
+        let _one_at_a_time = self.electing.lock().await;
+        let outcome = async {
+            self.elect_leaders().await?;
+            self.elect_coordinators().await
+        };
+        if let Err(cause) = outcome.await {
+            // A cluster without a living broker elects nobody; that is no complaint.
+            if !self.live().is_empty() {
+                self.control.complain(format!("an election failed: {cause}"));
+            }
+        }
+    }
+
+    async fn elect_leaders(&self) -> Result<(), ClusterError> {
+        let topics: Vec<String> = self.state().topics.iter().cloned().collect();
+        if topics.is_empty() {
+            return Ok(());
+        }
+        let metadata = self.metadata(&topics).await?;
+        let live: Vec<NodeId> = self.live().iter().map(|(node, _)| *node).collect();
+        for topic in &metadata.topics {
+            let name = topic.name.as_ref().map_or("", |name| name.0.as_str());
+            for partition in &topic.partitions {
+                if live.contains(&partition.leader_id.0) {
+                    continue;
+                }
+                let replicas = partition.replica_nodes.iter().map(|node| node.0);
+                if let Some(node) = replicas.into_iter().find(|node| live.contains(node)) {
+                    self.control
+                        .order(Command::Lead {
+                            topic: name.to_owned(),
+                            partition: partition.partition_index,
+                            node,
+                        })
+                        .await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn elect_coordinators(&self) -> Result<(), ClusterError> {
+        let groups: Vec<String> = self.state().groups.iter().cloned().collect();
+        for group in groups {
+            let live: Vec<NodeId> = self.live().iter().map(|(node, _)| *node).collect();
+            let now = self.coordinator(&group).await?;
+            if now.is_some_and(|node| live.contains(&node)) {
+                continue;
+            }
+            let after = live.iter().find(|node| Some(**node) > now).or(live.first());
+            if let Some(node) = after {
+                self.control.order(Command::Coordinate { group, node: *node }).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn refused(command: &'static str) -> impl Fn(DirectError) -> ClusterError {
+    move |source| ClusterError::Direct {
+        cluster: MOCK,
+        command,
+        source,
+    }
+}
+
+/// Waits until a port refuses connections; returns how many probes it took.
+async fn refuses(address: SocketAddr) -> Result<u32, ClusterError> {
+    let deadline = tokio::time::Instant::now() + PORT_WITHIN;
+    let mut probes = 0;
+    loop {
+        probes += 1;
+        let last_seen = match tokio::time::timeout(PROBE_WITHIN, TcpStream::connect(address)).await {
+            Ok(Err(cause)) if cause.kind() == std::io::ErrorKind::ConnectionRefused => return Ok(probes),
+            Ok(Err(cause)) => cause.to_string(),
+            Ok(Ok(_)) => "a connection".to_owned(),
+            Err(_) => "no answer".to_owned(),
+        };
+        if tokio::time::Instant::now() >= deadline {
+            return Err(ClusterError::TimedOut {
+                what: format!("refusal at {address}"),
+                within: PORT_WITHIN,
+                last_seen,
+            });
+        }
+        direct::before_the_next_look(PROBE_EVERY).await;
+    }
+}
+
+/// Waits until a broker answers Metadata; returns the nodes that it names.
+async fn serves(address: SocketAddr) -> Result<Vec<NodeId>, ClusterError> {
+    let deadline = tokio::time::Instant::now() + PORT_WITHIN;
+    loop {
+        match direct::metadata(address, CLIENT, &[], ANSWER_WITHIN).await {
+            Ok(metadata) => return Ok(metadata.brokers.iter().map(|broker| broker.node_id.0).collect()),
+            Err(cause) if tokio::time::Instant::now() >= deadline => return Err(refused("Metadata")(cause)),
+            Err(_) => direct::before_the_next_look(PROBE_EVERY).await,
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! Requests straight to a broker's direct listener, spoken in Kafka's protocol: for clusters and the oracle, never for
+//! a reader.
+//!
+//! ```text
+//! oracle, cluster --DirectConnection::ask--> broker (direct listener; the link is not on this way)
+//! ```
+//!
+//! A client library would add threads, queues, retries and backoffs of its own, and could then not tell a request that
+//! never left from one whose answer was lost. Here one request is in flight at a time and every error says which it was
+//! ([`DirectError::never_sent`]). Deliberately not here: retries, and knowing who leads what.
+
+use std::mem::MaybeUninit;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
+use kafka_protocol::messages::{
+    ApiKey, FindCoordinatorRequest, MetadataRequest, MetadataResponse, RequestHeader, ResponseHeader, TopicName,
+};
+use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion, Request, StrBytes};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::NodeId;
+
+/// Largest answer taken. A broker's answers to the requests made here stay far below it; a length above it is garbage.
+const MAX_FRAME: u32 = 64 << 20;
+
+/// Below version 9, where the mock cluster appends a surplus byte; Kafka 4 still answers it.
+const METADATA_VERSION: i16 = 8;
+
+/// Last version that is not flexible.
+const FIND_COORDINATOR_VERSION: i16 = 2;
+
+/// One connection to a direct listener, one request at a time.
+#[derive(Debug)]
+pub struct DirectConnection {
+    address: SocketAddr,
+    stream: TcpStream,
+    client: StrBytes,
+    correlation: i32,
+    /// False while a request is in flight: a connection whose caller went away in the middle must not be used again.
+    between_requests: bool,
+}
+
+impl DirectConnection {
+    /// Connects, as the client named `client`.
+    ///
+    /// # Errors
+    /// [`DirectError::Connect`].
+    pub async fn open(address: SocketAddr, client: &'static str, within: Duration) -> Result<Self, DirectError> {
+        let connected = match tokio::time::timeout(within, TcpStream::connect(address)).await {
+            Ok(connected) => connected,
+            Err(_) => Err(std::io::ErrorKind::TimedOut.into()),
+        };
+        let opened = connected.and_then(|stream| stream.set_nodelay(true).map(|()| stream));
+        let stream = opened.map_err(|source| DirectError::Connect { address, source })?;
+        Ok(Self {
+            address,
+            stream,
+            client: StrBytes::from_static_str(client),
+            correlation: 0,
+            between_requests: true,
+        })
+    }
+
+    /// Whether another request may be sent: nothing is in flight and the broker has not closed the connection.
+    ///
+    /// Asked before each use of a kept connection, because a request written into one that the broker has closed
+    /// meanwhile would count as sent, and its records as maybe written.
+    pub fn is_usable(&self) -> bool {
+        let mut byte = [MaybeUninit::uninit()];
+        let peeked = socket2::SockRef::from(&self.stream).peek(&mut byte);
+        self.between_requests && matches!(peeked, Err(cause) if cause.kind() == std::io::ErrorKind::WouldBlock)
+    }
+
+    /// Sends a request in `version` and waits for its answer.
+    ///
+    /// # Errors
+    /// [`DirectError::Lost`] when the connection breaks or `within` passes, [`DirectError::Undecodable`]. Either way the
+    /// connection is no longer usable.
+    pub async fn ask<R: Request>(
+        &mut self,
+        version: i16,
+        request: &R,
+        within: Duration,
+    ) -> Result<R::Response, DirectError> {
+        let api = ApiKey::try_from(R::KEY).map_or_else(|()| R::KEY.to_string(), |key| format!("{key:?}"));
+        self.correlation = self.correlation.wrapping_add(1);
+        let frame = self
+            .frame(version, request)
+            .map_err(|reason| DirectError::Unencodable {
+                api: api.clone(),
+                version,
+                reason,
+            })?;
+        self.between_requests = false;
+        let answer = match tokio::time::timeout(within, exchange(&mut self.stream, &frame)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(std::io::ErrorKind::TimedOut.into()),
+        };
+        let mut answer = answer.map_err(|source| DirectError::Lost {
+            api: api.clone(),
+            address: self.address,
+            source,
+        })?;
+        let response = self
+            .decode::<R>(version, &mut answer)
+            .map_err(|reason| DirectError::Undecodable { api, version, reason })?;
+        self.between_requests = true;
+        Ok(response)
+    }
+
+    fn frame<R: Request>(&self, version: i16, request: &R) -> Result<Bytes, String> {
+        let mut frame = BytesMut::new();
+        frame.put_u32(0);
+        RequestHeader::default()
+            .with_request_api_key(R::KEY)
+            .with_request_api_version(version)
+            .with_correlation_id(self.correlation)
+            .with_client_id(Some(self.client.clone()))
+            .encode(&mut frame, R::header_version(version))
+            .and_then(|()| request.encode(&mut frame, version))
+            // kafka-protocol's errors are `anyhow::Error`, which is no `std::error::Error`: only their text can be kept.
+            .map_err(|cause| format!("{cause:#}"))?;
+        let length = u32::try_from(frame.len() - 4).map_err(|_| "longer than 4 GiB".to_owned())?;
+        frame[..4].copy_from_slice(&length.to_be_bytes());
+        Ok(frame.freeze())
+    }
+
+    fn decode<R: Request>(&self, version: i16, answer: &mut Bytes) -> Result<R::Response, String> {
+        let header = ResponseHeader::decode(answer, R::Response::header_version(version))
+            .map_err(|cause| format!("{cause:#}"))?;
+        if header.correlation_id != self.correlation {
+            return Err(format!(
+                "it answers request {}, wanted {}",
+                header.correlation_id, self.correlation
+            ));
+        }
+        R::Response::decode(answer, version).map_err(|cause| format!("{cause:#}"))
+    }
+}
+
+async fn exchange(stream: &mut TcpStream, frame: &[u8]) -> std::io::Result<Bytes> {
+    stream.write_all(frame).await?;
+    let length = stream.read_u32().await?;
+    if length > MAX_FRAME {
+        return Err(std::io::Error::other(format!(
+            "a frame of {length} bytes was announced"
+        )));
+    }
+    let mut answer = BytesMut::with_capacity(length as usize).limit(length as usize);
+    while answer.has_remaining_mut() {
+        if stream.read_buf(&mut answer).await? == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+    let answer = answer.into_inner().freeze();
+    debug_assert_eq!(answer.remaining(), length as usize);
+    Ok(answer)
+}
+
+/// Asks one broker for the metadata of these topics (all when empty). Creates no topic.
+///
+/// # Errors
+/// Those of [`DirectConnection::open`] and [`DirectConnection::ask`].
+pub async fn metadata(
+    address: SocketAddr,
+    client: &'static str,
+    topics: &[String],
+    within: Duration,
+) -> Result<MetadataResponse, DirectError> {
+    let wanted = topics
+        .iter()
+        .map(|name| MetadataRequestTopic::default().with_name(Some(topic_name(name))))
+        .collect();
+    let request = MetadataRequest::default()
+        .with_topics(if topics.is_empty() { None } else { Some(wanted) })
+        .with_allow_auto_topic_creation(false);
+    let mut connection = DirectConnection::open(address, client, within).await?;
+    connection.ask(METADATA_VERSION, &request, within).await
+}
+
+/// Asks one broker which node coordinates a group; `None` while none does.
+///
+/// # Errors
+/// Those of [`DirectConnection::open`] and [`DirectConnection::ask`].
+pub async fn coordinator(
+    address: SocketAddr,
+    client: &'static str,
+    group: &str,
+    within: Duration,
+) -> Result<Option<NodeId>, DirectError> {
+    let request = FindCoordinatorRequest::default().with_key(StrBytes::from_string(group.to_owned()));
+    let mut connection = DirectConnection::open(address, client, within).await?;
+    let answer = connection.ask(FIND_COORDINATOR_VERSION, &request, within).await?;
+    Ok((answer.error_code == 0).then_some(answer.node_id.0))
+}
+
+/// A topic's name as the protocol's types want it.
+pub fn topic_name(name: &str) -> TopicName {
+    TopicName(StrBytes::from_string(name.to_owned()))
+}
+
+/// Lets `step` pass before the next look at a broker.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a broker that is down or has not yet elected tells nobody when that changes; time is the condition"
+)]
+pub async fn before_the_next_look(step: Duration) {
+    tokio::time::sleep(step).await;
+}
+
+/// Why a direct request failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DirectError {
+    /// The broker could not be reached; nothing was sent.
+    #[error("no connection to the broker at {address}")]
+    Connect {
+        /// Direct address.
+        address: SocketAddr,
+        /// The operating system's answer.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The request was sent, at least in part, and no answer came.
+    #[error("no answer to {api} from the broker at {address}")]
+    Lost {
+        /// Api name.
+        api: String,
+        /// Direct address.
+        address: SocketAddr,
+        /// The operating system's answer.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The answer is not what the protocol says.
+    #[error("the answer to {api} version {version} could not be decoded: {reason}")]
+    Undecodable {
+        /// Api name.
+        api: String,
+        /// Version.
+        version: i16,
+        /// What the decoder said.
+        reason: String,
+    },
+    /// The request could not be encoded; nothing was sent. A bug of ours.
+    #[error("a request {api} version {version} could not be encoded: {reason}")]
+    Unencodable {
+        /// Api name.
+        api: String,
+        /// Version.
+        version: i16,
+        /// What the encoder said.
+        reason: String,
+    },
+}
+
+impl DirectError {
+    /// True when the broker cannot have seen the request.
+    pub fn never_sent(&self) -> bool {
+        matches!(self, DirectError::Connect { .. } | DirectError::Unencodable { .. })
+    }
+}
