@@ -5,6 +5,7 @@
 //! (`Wire`, `WireError`, `WireConnection`, `WireGroup`, `WireCommit`, `Deviation`) into the history itself.
 
 pub mod builtin;
+pub mod codes;
 
 use std::net::SocketAddr;
 use std::time::Duration;
