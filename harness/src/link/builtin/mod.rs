@@ -1,1 +1,291 @@
 //! The builtin link: a Kafka-aware proxy on tokio.
+//!
+//! ```text
+//! client ── broker::accept ── connection::serve ── upstream broker
+//!                               │ frame     where frames end
+//!                               │ exchange  request / response: tap, rewrite, rule, cure, group
+//!                               └ cut       what is in force: hold, reset, refuse, throttle, delay
+//! broker::probe: is the upstream alive?     tap::Taps: counts, flushed into the history four times a second
+//! ```
+//!
+//! Frames pass as the bytes they came as unless something in them has to be changed. A frame that cannot be decoded passes
+//! untouched and is counted. Deliberately not here: TLS and SASL tokens, which pass as they are and cannot be read.
+
+mod broker;
+mod connection;
+mod cure;
+mod cut;
+mod exchange;
+mod frame;
+mod group;
+mod lane;
+mod ports;
+mod request;
+mod rewrite;
+mod rule;
+mod tap;
+mod trouble;
+
+use std::collections::HashSet;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use brokerfall_report::history::Event;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
+
+use super::{AnswerRule, Cut, CutHeal, CutId, CutMode, Link, LinkError, RuleCounts, RuleId, codes};
+use crate::cluster::NodeId;
+use crate::history::recorder::Recorder;
+use broker::Broker;
+use cure::SyncGate;
+use exchange::TopicIds;
+use group::Groups;
+use rewrite::Addresses;
+use rule::Rules;
+use tap::Taps;
+
+/// Length of a window of the taps.
+const WINDOW: Duration = Duration::from_millis(250);
+/// How long a change may take to reach every connection.
+const SETTLES_WITHIN: Duration = Duration::from_secs(2);
+
+/// How a link behaves.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LinkOptions {
+    /// The cluster is librdkafka's mock: its answers are cured on the way.
+    pub emulated: bool,
+}
+
+/// A proxy in front of every broker of a cluster.
+///
+/// ```no_run
+/// # use brokerfall::history::recorder::Recorder;
+/// # use brokerfall::link::{Link, builtin::{BuiltinLink, LinkOptions}};
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let upstreams = vec![(1, "127.0.0.1:9092".parse()?)];
+/// let link = BuiltinLink::start(upstreams, Recorder::new(None)?, LinkOptions { emulated: true })?;
+/// println!("the reader is given {}", link.bootstrap());
+/// link.shutdown().await;
+/// # Ok(())
+/// # }
+/// ```
+pub struct BuiltinLink {
+    shared: Arc<Shared>,
+    next_cut: AtomicU64,
+}
+
+/// What all connections of a link share.
+struct Shared {
+    options: LinkOptions,
+    brokers: Vec<Arc<Broker>>,
+    addresses: Addresses,
+    topic_ids: TopicIds,
+    taps: Taps,
+    rules: Rules,
+    groups: Groups,
+    sync_gate: SyncGate,
+    undecodable: AtomicU64,
+    /// Texts of the failures recorded so far.
+    failures: Mutex<HashSet<String>>,
+    /// True once everything is to end.
+    stop: watch::Sender<bool>,
+    tasks: Mutex<JoinSet<()>>,
+}
+
+impl BuiltinLink {
+    /// Listens in front of every broker. Returns when every port accepts; needs a tokio runtime around it.
+    ///
+    /// # Errors
+    /// [`LinkError::NoPort`] when too few ports are free, [`LinkError::Io`] when the operating system refuses one.
+    pub fn start(
+        upstreams: Vec<(NodeId, SocketAddr)>,
+        recorder: Recorder,
+        options: LinkOptions,
+    ) -> Result<Self, LinkError> {
+        let ports = ports::reserve(upstreams.len())?;
+        let mut brokers = Vec::with_capacity(upstreams.len());
+        for ((node, upstream), port) in upstreams.into_iter().zip(ports) {
+            brokers.push(Arc::new(Broker::new(node, upstream, port)?));
+        }
+        let shared = Arc::new(Shared {
+            options,
+            addresses: Addresses::new(brokers.iter().map(|broker| (broker.node, broker.address))),
+            brokers,
+            topic_ids: TopicIds::default(),
+            taps: Taps::new(recorder),
+            rules: Rules::default(),
+            groups: Groups::default(),
+            sync_gate: SyncGate::new(),
+            undecodable: AtomicU64::new(0),
+            failures: Mutex::new(HashSet::new()),
+            stop: watch::Sender::new(false),
+            tasks: Mutex::new(JoinSet::new()),
+        });
+        for broker in &shared.brokers {
+            shared.spawn(broker::accept(Arc::clone(&shared), Arc::clone(broker)));
+            shared.spawn(broker::probe(Arc::clone(&shared), Arc::clone(broker)));
+        }
+        shared.spawn(flush_often(Arc::clone(&shared)));
+        Ok(BuiltinLink {
+            shared,
+            next_cut: AtomicU64::new(0),
+        })
+    }
+
+    /// Frames so far that could not be decoded and passed untouched.
+    pub fn undecodable(&self) -> u64 {
+        self.shared.undecodable.load(Ordering::Relaxed)
+    }
+
+    fn broker(&self, node: NodeId) -> Result<&Arc<Broker>, LinkError> {
+        let found = self.shared.brokers.iter().find(|broker| broker.node == node);
+        found.ok_or(LinkError::NoBroker { node })
+    }
+}
+
+impl Shared {
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let mut tasks = self.tasks();
+        // Tasks that ended are forgotten here, so that the set does not grow with every connection.
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn(task);
+    }
+
+    fn count_undecodable(&self) {
+        self.undecodable.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn record_all(&self, events: impl IntoIterator<Item = Event>) {
+        for event in events {
+            self.taps.recorder().record(event);
+        }
+    }
+
+    fn tasks(&self) -> MutexGuard<'_, JoinSet<()>> {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn flush_often(shared: Arc<Shared>) {
+    let mut stop = shared.stop.subscribe();
+    let mut window = tokio::time::interval(WINDOW);
+    window.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = stop.wait_for(|stop| *stop) => return,
+            _ = window.tick() => shared.taps.flush(),
+        }
+    }
+}
+
+#[async_trait]
+impl Link for BuiltinLink {
+    fn kind(&self) -> &'static str {
+        "builtin"
+    }
+
+    fn bootstrap(&self) -> String {
+        let addresses: Vec<String> = self
+            .shared
+            .brokers
+            .iter()
+            .map(|broker| broker.address.to_string())
+            .collect();
+        addresses.join(",")
+    }
+
+    fn address(&self, node: NodeId) -> Option<SocketAddr> {
+        self.broker(node).ok().map(|broker| broker.address)
+    }
+
+    async fn cut(&self, cut: Cut) -> Result<CutId, LinkError> {
+        let brokers = cut
+            .nodes
+            .iter()
+            .map(|node| self.broker(*node))
+            .collect::<Result<Vec<_>, _>>()?;
+        let id = CutId(self.next_cut.fetch_add(1, Ordering::Relaxed));
+        let mut versions = Vec::with_capacity(brokers.len());
+        for broker in &brokers {
+            versions.push(broker.cut(id, cut.clone())?);
+        }
+        for (broker, version) in brokers.into_iter().zip(versions) {
+            broker.settled(version, SETTLES_WITHIN).await?;
+        }
+        Ok(id)
+    }
+
+    async fn heal(&self, cut: CutId) -> Result<(), LinkError> {
+        let mut healed = Vec::new();
+        for broker in &self.shared.brokers {
+            if let Some(version) = broker.heal(cut)? {
+                healed.push((broker, version));
+            }
+        }
+        if healed.is_empty() {
+            return Err(LinkError::NoCut { id: cut.0 });
+        }
+        for (broker, version) in healed {
+            broker.settled(version, SETTLES_WITHIN).await?;
+        }
+        Ok(())
+    }
+
+    async fn broker_going(&self, node: NodeId) -> Result<(), LinkError> {
+        self.broker(node)?.going()
+    }
+
+    async fn broker_back(&self, node: NodeId, within: Duration) -> Result<(), LinkError> {
+        self.broker(node)?.back(within).await
+    }
+
+    fn arm(&self, rule: AnswerRule) -> RuleId {
+        self.shared.rules.arm(rule)
+    }
+
+    fn disarm(&self, rule: RuleId) -> RuleCounts {
+        self.shared.rules.disarm(rule)
+    }
+
+    fn counts(&self, rule: RuleId) -> RuleCounts {
+        self.shared.rules.counts(rule)
+    }
+
+    fn open_connections(&self, client: &str) -> u32 {
+        self.shared
+            .brokers
+            .iter()
+            .map(|broker| broker.open_connections(client))
+            .sum()
+    }
+
+    fn last_request_age_ms(&self, client: &str, api: &str) -> Option<u64> {
+        self.shared.taps.last_request_age_ms(client, codes::api_key(api)?)
+    }
+
+    fn flush(&self) {
+        self.shared.taps.flush();
+    }
+
+    async fn shutdown(&self) {
+        self.shared.stop.send_replace(true);
+        for broker in &self.shared.brokers {
+            broker.close();
+        }
+        let mut tasks = std::mem::take(&mut *self.shared.tasks());
+        while tasks.join_next().await.is_some() {}
+        self.shared.taps.flush();
+    }
+}
+
+impl Drop for BuiltinLink {
+    fn drop(&mut self) {
+        // Tasks share the link's state, so without this they would keep each other alive.
+        self.shared.stop.send_replace(true);
+    }
+}

@@ -1,0 +1,381 @@
+//! One broker as the link stands in front of it: its port, whether it is alive, and the cuts in force on it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+
+use super::cut::Control;
+use super::ports::Port;
+use super::{Cut, CutHeal, CutId, CutMode, LinkError, Shared, connection};
+use crate::cluster::NodeId;
+
+/// First and longest pause between two looks at a broker that is away. The listener is back at most this much later than
+/// the broker; a refused connect leaves nothing behind at the broker, so this may be often.
+const PROBE_FIRST: Duration = Duration::from_millis(2);
+const PROBE_LONGEST: Duration = Duration::from_millis(50);
+/// How long one look may take.
+const PROBE_WITHIN: Duration = Duration::from_secs(1);
+/// A dying process closes its connections before its listener: a second look this much later.
+const PROBE_AGAIN: Duration = Duration::from_millis(20);
+/// Pause after an accept that failed, such as for want of descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
+
+/// A broker of the link.
+pub(super) struct Broker {
+    pub(super) node: NodeId,
+    pub(super) upstream: SocketAddr,
+    /// The link's own address for it.
+    pub(super) address: SocketAddr,
+    gate: Mutex<Gate>,
+    /// The listener that accepts now, as a number that rises; absent while the port refuses.
+    listening: watch::Sender<Option<u64>>,
+    /// Whether the broker is known to accept connections.
+    alive: watch::Sender<bool>,
+    control: watch::Sender<Control>,
+    look: Notify,
+    live: Mutex<HashMap<u64, Arc<Live>>>,
+    next_live: AtomicU64,
+    /// Told whenever a connection has seen a change or ended.
+    moved: Notify,
+}
+
+struct Gate {
+    port: Port,
+    listens: bool,
+    listeners: u64,
+    alive: bool,
+    /// It is about to die: that it still accepts means nothing until it has refused once.
+    going: bool,
+    closed: bool,
+    cuts: BTreeMap<u64, Cut>,
+}
+
+/// A connection as the link counts it.
+#[derive(Default)]
+pub(super) struct Live {
+    client: Mutex<String>,
+    /// The last version of the control that it acts by.
+    seen: AtomicU64,
+    closed_by_client: AtomicBool,
+}
+
+/// Keeps a connection in its broker's list while it lives.
+pub(super) struct LiveGuard {
+    broker: Arc<Broker>,
+    id: u64,
+    live: Arc<Live>,
+    /// The epoch in which it was accepted.
+    pub(super) epoch: u64,
+}
+
+impl Broker {
+    pub(super) fn new(node: NodeId, upstream: SocketAddr, port: Port) -> Result<Self, LinkError> {
+        let broker = Broker {
+            node,
+            upstream,
+            address: port.address(),
+            gate: Mutex::new(Gate {
+                port,
+                listens: false,
+                listeners: 0,
+                alive: true,
+                going: false,
+                closed: false,
+                cuts: BTreeMap::new(),
+            }),
+            listening: watch::Sender::new(None),
+            alive: watch::Sender::new(true),
+            control: watch::Sender::new(Control::default()),
+            look: Notify::new(),
+            live: Mutex::new(HashMap::new()),
+            next_live: AtomicU64::new(0),
+            moved: Notify::new(),
+        };
+        broker.reconcile(&mut broker.gate())?;
+        Ok(broker)
+    }
+
+    /// Puts a cut in force and returns the version of the control that has it.
+    pub(super) fn cut(&self, id: CutId, cut: Cut) -> Result<u64, LinkError> {
+        let mut gate = self.gate();
+        let resets = matches!(cut.mode, CutMode::Reset | CutMode::Refuse);
+        gate.cuts.insert(id.0, cut);
+        self.recompose(&mut gate, resets)
+    }
+
+    /// Takes a cut back; `None` when it is not in force here.
+    pub(super) fn heal(&self, id: CutId) -> Result<Option<u64>, LinkError> {
+        let mut gate = self.gate();
+        let Some(cut) = gate.cuts.remove(&id.0) else {
+            return Ok(None);
+        };
+        let resets = cut.mode == CutMode::Hold && cut.heals == CutHeal::Reset;
+        self.recompose(&mut gate, resets).map(Some)
+    }
+
+    /// Returns when every connection acts by this version of the control.
+    pub(super) async fn settled(&self, version: u64, within: Duration) -> Result<(), LinkError> {
+        let deadline = Instant::now() + within;
+        loop {
+            let moved = self.moved.notified();
+            tokio::pin!(moved);
+            moved.as_mut().enable();
+            if self
+                .live()
+                .values()
+                .all(|live| live.seen.load(Ordering::Acquire) >= version)
+            {
+                return Ok(());
+            }
+            if timeout_at(deadline, moved).await.is_err() {
+                return Err(LinkError::TimedOut {
+                    what: format!("that every connection to broker {} has seen the change", self.node),
+                    within,
+                });
+            }
+        }
+    }
+
+    /// The broker is about to die: refuse from now on.
+    pub(super) fn going(&self) -> Result<(), LinkError> {
+        let mut gate = self.gate();
+        gate.alive = false;
+        gate.going = true;
+        let done = self.reconcile(&mut gate);
+        drop(gate);
+        self.look.notify_one();
+        done
+    }
+
+    /// Returns when the broker is reached and its port listens.
+    pub(super) async fn back(&self, within: Duration) -> Result<(), LinkError> {
+        self.gate().going = false;
+        self.look.notify_one();
+        let mut alive = self.alive.subscribe();
+        match timeout(within, alive.wait_for(|alive| *alive)).await {
+            Ok(_) => Ok(()),
+            Err(_) => Err(LinkError::TimedOut {
+                what: format!("that broker {} at {} accepts connections", self.node, self.upstream),
+                within,
+            }),
+        }
+    }
+
+    /// Stops listening for good.
+    pub(super) fn close(&self) {
+        let mut gate = self.gate();
+        gate.closed = true;
+        // OK to drop an error: the socket is closed with the link anyway.
+        let _ = self.reconcile(&mut gate);
+    }
+
+    /// Asks for a look at the broker at once.
+    pub(super) fn look(&self) {
+        self.look.notify_one();
+    }
+
+    pub(super) fn control(&self) -> watch::Receiver<Control> {
+        self.control.subscribe()
+    }
+
+    /// Connections of a client that are open at the client's end; an empty client id counts all.
+    pub(super) fn open_connections(&self, client: &str) -> u32 {
+        let live = self.live();
+        let open = live.values().filter(|live| {
+            !live.closed_by_client.load(Ordering::Relaxed) && (client.is_empty() || *live.client() == client)
+        });
+        u32::try_from(open.count()).unwrap_or(u32::MAX)
+    }
+
+    fn register(self: &Arc<Self>) -> LiveGuard {
+        let epoch = self.control.borrow().epoch;
+        let live = Arc::new(Live::default());
+        let id = self.next_live.fetch_add(1, Ordering::Relaxed);
+        self.live().insert(id, Arc::clone(&live));
+        LiveGuard {
+            broker: Arc::clone(self),
+            id,
+            live,
+            epoch,
+        }
+    }
+
+    fn saw(&self, refused: bool) -> Result<(), LinkError> {
+        let mut gate = self.gate();
+        if refused {
+            gate.alive = false;
+            gate.going = false;
+        } else if !gate.going {
+            gate.alive = true;
+        }
+        self.reconcile(&mut gate)
+    }
+
+    fn is_away(&self) -> bool {
+        !self.gate().alive
+    }
+
+    fn recompose(&self, gate: &mut Gate, resets: bool) -> Result<u64, LinkError> {
+        let now = *self.control.borrow();
+        let epoch = now.epoch + u64::from(resets);
+        let next = Control::compose(now.version + 1, epoch, gate.cuts.values());
+        // The port first when it is to refuse, the connections first when it is to accept: neither order lets a
+        // connection in that the cut should have turned away.
+        if next.refuses {
+            self.reconcile(gate)?;
+            self.control.send_replace(next);
+        } else {
+            self.control.send_replace(next);
+            self.reconcile(gate)?;
+        }
+        Ok(next.version)
+    }
+
+    /// Makes the port listen or refuse, as it should.
+    fn reconcile(&self, gate: &mut Gate) -> Result<(), LinkError> {
+        let refuses = gate.cuts.values().any(|cut| cut.mode == CutMode::Refuse);
+        let listens = gate.alive && !refuses && !gate.closed;
+        if listens != gate.listens {
+            let done = if listens {
+                gate.port.listen()
+            } else {
+                gate.port.refuse()
+            };
+            done.map_err(|source| LinkError::Io {
+                what: format!(
+                    "cannot make {} {}",
+                    self.address,
+                    if listens { "listen" } else { "refuse" }
+                ),
+                source,
+            })?;
+            gate.listens = listens;
+            gate.listeners += 1;
+            self.listening.send_replace(listens.then_some(gate.listeners));
+        }
+        self.alive.send_replace(gate.alive);
+        Ok(())
+    }
+
+    fn listener(&self) -> std::io::Result<tokio::net::TcpListener> {
+        self.gate().port.listener()
+    }
+
+    fn gate(&self) -> MutexGuard<'_, Gate> {
+        self.gate.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn live(&self) -> MutexGuard<'_, HashMap<u64, Arc<Live>>> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Live {
+    fn client(&self) -> MutexGuard<'_, String> {
+        self.client.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl LiveGuard {
+    /// The connection acts by this version of the control from now on.
+    pub(super) fn saw(&self, version: u64) {
+        if self.live.seen.swap(version, Ordering::Release) != version {
+            self.broker.moved.notify_waiters();
+        }
+    }
+
+    pub(super) fn set_client(&self, client: &str) {
+        client.clone_into(&mut self.live.client());
+    }
+
+    /// The client closed its end. Returns false when that was known.
+    pub(super) fn closed_by_client(&self) -> bool {
+        !self.live.closed_by_client.swap(true, Ordering::Relaxed)
+    }
+}
+
+impl Drop for LiveGuard {
+    fn drop(&mut self) {
+        self.broker.live().remove(&self.id);
+        self.broker.moved.notify_waiters();
+    }
+}
+
+/// Accepts connections while the port listens.
+pub(super) async fn accept(shared: Arc<Shared>, broker: Arc<Broker>) {
+    let mut stop = shared.stop.subscribe();
+    let mut listening = broker.listening.subscribe();
+    loop {
+        let number = tokio::select! {
+            _ = stop.wait_for(|stop| *stop) => return,
+            // An error means that the broker is gone, which this task keeps from happening.
+            number = listening.wait_for(Option::is_some) => number.map(|number| *number).unwrap_or_default(),
+        };
+        let listener = match broker.listener() {
+            Ok(listener) => listener,
+            Err(cause) => return shared.fail(format!("cannot accept on {}: {cause}", broker.address)),
+        };
+        loop {
+            let accepted = tokio::select! {
+                biased;
+                _ = stop.wait_for(|stop| *stop) => return,
+                _ = listening.wait_for(|now| *now != number) => break,
+                accepted = listener.accept() => accepted,
+            };
+            match accepted {
+                Ok((client, _)) => {
+                    let guard = broker.register();
+                    shared.spawn(connection::serve(
+                        Arc::clone(&shared),
+                        Arc::clone(&broker),
+                        client,
+                        guard,
+                    ));
+                }
+                Err(_) => sleep_until(Instant::now() + ACCEPT_PAUSE).await,
+            }
+        }
+    }
+}
+
+/// Looks whether the broker accepts connections: when asked to, and while it is away.
+pub(super) async fn probe(shared: Arc<Shared>, broker: Arc<Broker>) {
+    let mut stop = shared.stop.subscribe();
+    let mut pause = PROBE_FIRST;
+    let mut again = None;
+    loop {
+        let next = if broker.is_away() {
+            again = None;
+            let next = Instant::now() + pause;
+            pause = (pause * 2).min(PROBE_LONGEST);
+            Some(next)
+        } else {
+            pause = PROBE_FIRST;
+            again.take()
+        };
+        let asked = tokio::select! {
+            _ = stop.wait_for(|stop| *stop) => return,
+            () = broker.look.notified() => true,
+            () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => false,
+        };
+        let looked = match timeout(PROBE_WITHIN, TcpStream::connect(broker.upstream)).await {
+            Ok(Ok(_)) => broker.saw(false),
+            Ok(Err(cause)) if cause.kind() == ErrorKind::ConnectionRefused => broker.saw(true),
+            // Anything else, such as a reset while it dies or starts, says neither.
+            _ => Ok(()),
+        };
+        if let Err(cause) = looked {
+            shared.fail(format!("{cause}"));
+        }
+        if asked && !broker.is_away() {
+            again = Some(Instant::now() + PROBE_AGAIN);
+        }
+    }
+}

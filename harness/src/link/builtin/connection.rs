@@ -1,0 +1,406 @@
+//! One connection of a client: both directions in one task.
+//!
+//! The task moves what can be moved without waiting, then waits for whichever comes first: a socket, a change of the
+//! control, or time. It reads through shared references, so that at the end it still has both whole streams: dropping a
+//! write half of tokio sends FIN, and an RST after it comes too late.
+
+use std::io::{self, ErrorKind};
+use std::mem::MaybeUninit;
+use std::net::Shutdown;
+use std::sync::Arc;
+use std::time::Duration;
+
+use brokerfall_report::history::ConnectionChange;
+use futures::FutureExt;
+use socket2::SockRef;
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+use super::Shared;
+use super::broker::{Broker, LiveGuard};
+use super::cut::Control;
+use super::exchange::{Exchange, Mark};
+use super::lane::{Lane, Read, Wait};
+
+/// How often a held connection is looked at: a socket that is not read cannot be waited on without waking all the time.
+const HELD_TICK: Duration = Duration::from_millis(20);
+/// Rounds after which a busy connection lets others run.
+const ROUNDS: u32 = 32;
+
+/// How a connection ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// Both sides sent FIN.
+    Closed,
+    /// An RST, to be passed on to the other side.
+    Reset(Side),
+    /// A cut resets it.
+    Cut,
+    /// The link ends.
+    Stopped,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Client,
+    Broker,
+}
+
+/// Serves a client from accept to close.
+pub(super) async fn serve(shared: Arc<Shared>, broker: Arc<Broker>, client: TcpStream, guard: LiveGuard) {
+    let mut stop = shared.stop.subscribe();
+    let control = broker.control();
+    let mut connection = Connection {
+        exchange: Exchange::new(Arc::clone(&shared)),
+        shared,
+        broker,
+        guard,
+        client,
+        introduced: false,
+        reached: false,
+        held: false,
+        first_close: None,
+    };
+    let mut upstream = None;
+    let end = tokio::select! {
+        biased;
+        _ = stop.wait_for(|stop| *stop) => End::Stopped,
+        end = connection.run(control, &mut upstream) => end,
+    };
+    connection.finish(end, upstream);
+}
+
+struct Connection {
+    shared: Arc<Shared>,
+    broker: Arc<Broker>,
+    guard: LiveGuard,
+    client: TcpStream,
+    exchange: Exchange,
+    /// Its opening is recorded, with the client id that it told.
+    introduced: bool,
+    /// The broker was reached.
+    reached: bool,
+    /// That it was held is recorded.
+    held: bool,
+    /// Who closed first.
+    first_close: Option<Side>,
+}
+
+impl Connection {
+    async fn run(&mut self, mut control: watch::Receiver<Control>, upstream: &mut Option<TcpStream>) -> End {
+        let connected = match self.connect(&mut control).await {
+            Ok(connected) => upstream.insert(connected),
+            Err(end) => return end,
+        };
+        self.reached = true;
+        // Latency is the reader's and the broker's to choose; OK to go on with Nagle when it cannot be switched off.
+        let _ = self.client.set_nodelay(true).and_then(|()| connected.set_nodelay(true));
+        self.relay(&mut control, connected).await
+    }
+
+    /// Connects to the broker, once nothing is held.
+    async fn connect(&mut self, control: &mut watch::Receiver<Control>) -> Result<TcpStream, End> {
+        loop {
+            let now = *control.borrow_and_update();
+            self.guard.saw(now.version);
+            if now.kills(self.guard.epoch) {
+                return Err(End::Cut);
+            }
+            if !now.holds() {
+                break;
+            }
+            if is_readable(&self.client) {
+                self.record_held();
+            }
+            self.watch_held_client();
+            tokio::select! {
+                _ = control.changed() => {}
+                () = sleep_until(Instant::now() + HELD_TICK) => {}
+            }
+        }
+        let epoch = self.guard.epoch;
+        tokio::select! {
+            biased;
+            _ = control.wait_for(|now| now.kills(epoch)) => Err(End::Cut),
+            connected = TcpStream::connect(self.broker.upstream) => connected.map_err(|_| End::Reset(Side::Broker)),
+        }
+    }
+
+    async fn relay(&mut self, control: &mut watch::Receiver<Control>, upstream: &TcpStream) -> End {
+        let (mut up, mut down) = (Lane::default(), Lane::default());
+        let mut sync = self.shared.sync_gate.subscribe();
+        let mut rounds = 0;
+        loop {
+            let now = *control.borrow_and_update();
+            self.guard.saw(now.version);
+            if now.kills(self.guard.epoch) {
+                return End::Cut;
+            }
+            sync.mark_unchanged();
+            let (mut up_wait, mut down_wait) = (Wait::default(), Wait::default());
+            let mut moved = false;
+            if !now.up.held {
+                match self.move_up(&now, &mut up, &mut down, upstream) {
+                    Ok((wait, read)) => (up_wait, moved) = (wait, read),
+                    Err(side) => return End::Reset(side),
+                }
+            }
+            if !now.down.held {
+                match self.move_down(&now, &mut up, &mut down, upstream) {
+                    Ok((wait, read)) => (down_wait, moved) = (wait, moved || read),
+                    Err(side) => return End::Reset(side),
+                }
+            }
+            if up.fin_sent && down.fin_sent {
+                return End::Closed;
+            }
+            if moved {
+                rounds += 1;
+                if rounds % ROUNDS == 0 {
+                    tokio::task::yield_now().await;
+                }
+                continue;
+            }
+            let mut until = earliest(up_wait.until, down_wait.until);
+            if now.holds() {
+                self.watch_held(&now, &up, &down, upstream);
+                until = earliest(until, Some(Instant::now() + HELD_TICK));
+            }
+            let client_wants = interest(!now.up.held && up.is_hungry(), down_wait.writable);
+            let broker_wants = interest(!now.down.held && down.is_hungry(), up_wait.writable);
+            tokio::select! {
+                // The sender lives in the broker, which this connection holds.
+                _ = control.changed() => {}
+                // An error shows again at the next read or write.
+                _ = ready(&self.client, client_wants), if client_wants.is_some() => {}
+                _ = ready(upstream, broker_wants), if broker_wants.is_some() => {}
+                () = sleep_until(until.unwrap_or_else(Instant::now)), if until.is_some() => {}
+                _ = sync.changed(), if up_wait.sync => {}
+            }
+        }
+    }
+
+    /// Moves requests. Says what waits and whether anything was read.
+    fn move_up(
+        &mut self,
+        now: &Control,
+        up: &mut Lane,
+        down: &mut Lane,
+        upstream: &TcpStream,
+    ) -> Result<(Wait, bool), Side> {
+        let mut moved = false;
+        if up.is_hungry() {
+            match up.read(&self.client) {
+                Ok(Read::Nothing) => {}
+                Ok(Read::Fin) => {
+                    moved = true;
+                    if let Some(rest) = up.frames.rest() {
+                        up.push(rest, &now.up, Mark::None);
+                    }
+                    self.closed_by_client();
+                }
+                Ok(Read::Bytes) => {
+                    moved = true;
+                    while let Some(bytes) = up.frames.next() {
+                        let mark = if up.frames.is_opaque() {
+                            if !down.frames.is_opaque() {
+                                self.shared.count_undecodable();
+                                down.frames.set_opaque();
+                            }
+                            Mark::None
+                        } else {
+                            self.exchange.request(&bytes)
+                        };
+                        up.push(bytes, &now.up, mark);
+                    }
+                    self.introduce();
+                }
+                Err(_) => return Err(Side::Client),
+            }
+        }
+        let wait = up
+            .write(upstream, &now.up, &self.shared.sync_gate)
+            .map_err(|_| Side::Broker)?;
+        pass_fin(up, upstream).map_err(|_| Side::Broker)?;
+        Ok((wait, moved))
+    }
+
+    /// Moves responses. Says what waits and whether anything was read.
+    fn move_down(
+        &mut self,
+        now: &Control,
+        up: &mut Lane,
+        down: &mut Lane,
+        upstream: &TcpStream,
+    ) -> Result<(Wait, bool), Side> {
+        let mut moved = false;
+        if down.is_hungry() {
+            match down.read(upstream) {
+                Ok(Read::Nothing) => {}
+                Ok(Read::Fin) => {
+                    moved = true;
+                    if let Some(rest) = down.frames.rest() {
+                        down.push(rest, &now.down, Mark::None);
+                    }
+                    self.closed_by_broker();
+                }
+                Ok(Read::Bytes) => {
+                    moved = true;
+                    while let Some(bytes) = down.frames.next() {
+                        let bytes = if down.frames.is_opaque() {
+                            up.frames.set_opaque();
+                            bytes
+                        } else {
+                            self.exchange.response(bytes)
+                        };
+                        down.push(bytes, &now.down, Mark::None);
+                    }
+                }
+                Err(_) => return Err(Side::Broker),
+            }
+        }
+        let wait = down
+            .write(&self.client, &now.down, &self.shared.sync_gate)
+            .map_err(|_| Side::Client)?;
+        pass_fin(down, &self.client).map_err(|_| Side::Client)?;
+        Ok((wait, moved))
+    }
+
+    /// Looks at a held connection without reading from it.
+    fn watch_held(&mut self, now: &Control, up: &Lane, down: &Lane, upstream: &TcpStream) {
+        let waits_up = || up.has_queued() || (!up.ended && is_readable(&self.client));
+        let waits_down = || self.exchange.is_waiting() || down.has_queued() || (!down.ended && is_readable(upstream));
+        if !self.held && ((now.up.held && waits_up()) || (now.down.held && waits_down())) {
+            self.record_held();
+        }
+        if now.up.held && !up.ended {
+            self.watch_held_client();
+        }
+    }
+
+    /// Notices a client that closes its end of a connection that is not read: it is no longer open at the reader.
+    fn watch_held_client(&mut self) {
+        let ready = self.client.ready(Interest::READABLE).now_or_never();
+        if matches!(ready, Some(Ok(ready)) if ready.is_read_closed()) {
+            self.closed_by_client();
+        }
+    }
+
+    fn record_held(&mut self) {
+        if !self.held {
+            self.held = true;
+            self.record(ConnectionChange::Held);
+        }
+    }
+
+    /// Records the opening as soon as the client has told its id.
+    fn introduce(&mut self) {
+        if !self.introduced
+            && let Some(client) = self.exchange.client()
+        {
+            self.guard.set_client(client);
+            self.opened();
+        }
+    }
+
+    fn opened(&mut self) {
+        if !self.introduced {
+            self.introduced = true;
+            self.shared.taps.connect(self.exchange.client().unwrap_or_default());
+            if self.reached {
+                self.record(ConnectionChange::Opened);
+            }
+        }
+    }
+
+    fn closed_by_client(&mut self) {
+        if self.guard.closed_by_client() && self.first_close.is_none() {
+            self.first_close = Some(Side::Client);
+            self.opened();
+            self.record(ConnectionChange::ClosedByClient);
+        }
+    }
+
+    fn closed_by_broker(&mut self) {
+        if self.first_close.is_none() {
+            self.first_close = Some(Side::Broker);
+            self.opened();
+            self.record(ConnectionChange::ClosedByBroker);
+            self.broker.look();
+        }
+    }
+
+    fn record(&self, change: ConnectionChange) {
+        let client = self.exchange.client().unwrap_or_default();
+        self.shared.taps.connection(client, self.broker.node, change);
+    }
+
+    fn finish(mut self, end: End, upstream: Option<TcpStream>) {
+        self.opened();
+        match end {
+            End::Closed => {}
+            End::Reset(Side::Client) => self.closed_by_client(),
+            End::Reset(Side::Broker) if self.reached => self.closed_by_broker(),
+            End::Reset(Side::Broker) => {
+                self.record(ConnectionChange::TurnedAway);
+                self.broker.look();
+            }
+            End::Cut => self.record(ConnectionChange::ResetByLink),
+            End::Stopped => {}
+        }
+        if self.first_close == Some(Side::Client) {
+            self.exchange.closed_by_client();
+        }
+        if end != End::Closed {
+            // Dropping a stream whose linger time is zero sends RST. OK to drop an error: the socket is gone already.
+            let _ = self.client.set_zero_linger();
+            if let Some(upstream) = &upstream {
+                let _ = upstream.set_zero_linger();
+            }
+        }
+    }
+}
+
+/// Sends FIN once everything before it is written.
+fn pass_fin(lane: &mut Lane, to: &TcpStream) -> io::Result<()> {
+    if lane.ended && !lane.fin_sent && !lane.has_queued() {
+        lane.fin_sent = true;
+        match SockRef::from(to).shutdown(Shutdown::Write) {
+            // The other side closed in the meantime; a reset shows at the next read.
+            Err(cause) if cause.kind() == ErrorKind::NotConnected => {}
+            other => return other,
+        }
+    }
+    Ok(())
+}
+
+/// Whether bytes wait in the socket, without taking them.
+fn is_readable(stream: &TcpStream) -> bool {
+    let mut byte = [MaybeUninit::uninit()];
+    SockRef::from(stream).peek(&mut byte).is_ok_and(|len| len > 0)
+}
+
+async fn ready(stream: &TcpStream, interest: Option<Interest>) {
+    if let Some(interest) = interest {
+        // OK to drop the result: whatever it is shows at the next read or write.
+        let _ = stream.ready(interest).await;
+    }
+}
+
+fn interest(read: bool, write: bool) -> Option<Interest> {
+    match (read, write) {
+        (true, true) => Some(Interest::READABLE | Interest::WRITABLE),
+        (true, false) => Some(Interest::READABLE),
+        (false, true) => Some(Interest::WRITABLE),
+        (false, false) => None,
+    }
+}
+
+fn earliest(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (one, other) => one.or(other),
+    }
+}

@@ -1,0 +1,332 @@
+//! Requests and responses of one connection: what is tapped, changed and passed on.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use brokerfall_report::history::{Event, FailureOf};
+use bytes::{BufMut, Bytes, BytesMut};
+use kafka_protocol::messages::{ApiKey, ResponseHeader, ResponseKind};
+use kafka_protocol::protocol::{Decodable, Encodable};
+
+use super::cure::{self, LeaderSync, SyncGate};
+use super::frame::{self, RequestHeader};
+use super::request::{self, Body, PartitionOffset, TopicRef, api};
+use super::tap::{Trouble, api_name};
+use super::{Shared, group, trouble};
+
+/// Names of topic ids, learnt from Metadata on the way.
+#[derive(Default)]
+pub(super) struct TopicIds(RwLock<HashMap<[u8; 16], String>>);
+
+impl TopicIds {
+    /// The name of an id, where it is known.
+    pub(super) fn name(&self, id: &[u8; 16]) -> Option<String> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
+    }
+
+    /// The name of a topic that a response names or gives an id for.
+    pub(super) fn resolve(&self, name: &str, id: &[u8; 16]) -> Option<String> {
+        if name.is_empty() {
+            self.name(id)
+        } else {
+            Some(name.to_owned())
+        }
+    }
+
+    pub(super) fn learn(&self, id: &[u8; 16], name: &str) {
+        if *id != [0; 16] && self.name(id).as_deref() != Some(name) {
+            self.0
+                .write()
+                .unwrap_or_else(PoisonError::into_inner)
+                .insert(*id, name.to_owned());
+        }
+    }
+}
+
+/// What sending a request means for the order of SyncGroups.
+#[derive(Debug, Clone, Default)]
+pub(super) enum Mark {
+    #[default]
+    None,
+    /// It has to wait for its followers.
+    Leader(LeaderSync),
+    /// Once it went up, its leader may go.
+    Follower {
+        group: String,
+        generation: i32,
+        member: String,
+    },
+}
+
+/// The state of one connection's protocol.
+pub(super) struct Exchange {
+    shared: Arc<Shared>,
+    /// `client.id` of the first request; absent before.
+    client: Option<String>,
+    /// Requests that wait for their answer. A map, since a Produce with acks=0 has none.
+    pending: HashMap<i32, Pending>,
+}
+
+struct Pending {
+    api: i16,
+    version: i16,
+    body: Body,
+}
+
+impl Exchange {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        Exchange {
+            shared,
+            client: None,
+            pending: HashMap::new(),
+        }
+    }
+
+    /// `client.id`, once the client has told one.
+    pub(super) fn client(&self) -> Option<&str> {
+        self.client.as_deref()
+    }
+
+    /// Whether a request waits for its answer.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// Takes in a request on its way up.
+    pub(super) fn request(&mut self, bytes: &Bytes) -> Mark {
+        let Some(header) = RequestHeader::parse(bytes) else {
+            self.shared.count_undecodable();
+            return Mark::None;
+        };
+        let client = self.client.get_or_insert_with(|| header.client.to_owned()).as_str();
+        self.shared.taps.request(client, header.api);
+        let body = request::body(&header).unwrap_or_else(|| {
+            self.shared.count_undecodable();
+            Body::Other
+        });
+        let mut mark = Mark::None;
+        match &body {
+            Body::ProduceUnanswered => return mark,
+            Body::Fetch(offsets) => self.shared.tap_fetch(client, offsets),
+            Body::Sync {
+                group,
+                generation,
+                member,
+                assignments,
+            } if self.shared.options.emulated => {
+                mark = if *assignments > 0 {
+                    Mark::Leader(SyncGate::leader(group, *generation, *assignments))
+                } else {
+                    Mark::Follower {
+                        group: group.clone(),
+                        generation: *generation,
+                        member: member.clone(),
+                    }
+                };
+            }
+            _ => {}
+        }
+        let body = if matches!(body, Body::Fetch(_)) {
+            Body::Other
+        } else {
+            body
+        };
+        let (api, version) = (header.api, header.version);
+        self.pending.insert(header.correlation, Pending { api, version, body });
+        mark
+    }
+
+    /// Takes in a response on its way down and returns what to send instead.
+    pub(super) fn response(&mut self, bytes: Bytes) -> Bytes {
+        let Some(pending) = frame::correlation(&bytes).and_then(|id| self.pending.remove(&id)) else {
+            return bytes;
+        };
+        let client = self.client.as_deref().unwrap_or_default();
+        let shared = &self.shared;
+        let (api, version) = (pending.api, pending.version);
+        if api == api::API_VERSIONS {
+            return shared.api_versions(client, version, bytes);
+        }
+        if !(is_read(api, version) || shared.rules.is_armed(api)) {
+            return bytes;
+        }
+        let Some((key, header, mut response)) = decode(api, version, &bytes) else {
+            shared.count_undecodable();
+            shared.rules.undecodable(client, api);
+            if names_addresses(api) {
+                shared.fail(format!(
+                    "a {} response of version {version} cannot be decoded, so the addresses in it are the brokers' own \
+                     (the reader goes round the link)",
+                    api_name(api)
+                ));
+            }
+            return bytes;
+        };
+        if let ResponseKind::Metadata(answer) = &response {
+            for topic in &answer.topics {
+                if let Some(name) = &topic.name {
+                    shared.topic_ids.learn(topic.topic_id.as_bytes(), name);
+                }
+            }
+        }
+        let rewritten = shared.addresses.rewrite(&mut response);
+        for stranger in rewritten.strangers {
+            shared.fail(format!(
+                "a {} response names {stranger}, which the link does not stand in front of",
+                api_name(api)
+            ));
+        }
+        // A commit that a rule answers with an error has happened all the same.
+        if let ResponseKind::OffsetCommit(answer) = &response {
+            shared.record_all(group::commits(client, &pending.body, answer, &shared.topic_ids));
+        }
+        let injected = shared
+            .rules
+            .apply(client, (api, version), &mut response, &shared.topic_ids);
+        let changed = rewritten.changed || !injected.is_empty();
+        for trouble in trouble::of(&response, &shared.topic_ids) {
+            let by = injected.iter().find(|injected| injected.trouble == trouble);
+            if by.is_none() {
+                shared.watch_for_deviation(client, api, &trouble);
+            }
+            shared
+                .taps
+                .error(client, api, trouble, by.map(|injected| injected.fault.clone()));
+        }
+        let now_us = shared.taps.recorder().now_us();
+        shared.record_all(shared.groups.change(client, now_us, &pending.body, &response));
+        // The mock ends Metadata with a surplus byte; encoding it anew drops it.
+        if !changed && !(shared.options.emulated && api == api::METADATA) {
+            return bytes;
+        }
+        encode(key, version, &header, &response).unwrap_or_else(|cause| {
+            shared.fail(format!(
+                "a {} response of version {version} cannot be encoded after it was changed: {cause}",
+                api_name(api)
+            ));
+            bytes
+        })
+    }
+
+    /// The client closed the connection. Some leave their group and do not wait for the answer.
+    pub(super) fn closed_by_client(&mut self) {
+        let client = self.client.as_deref().unwrap_or_default();
+        for pending in self.pending.values() {
+            if let Body::Leave { group } = &pending.body {
+                self.shared.record_all([group::left_unanswered(client, group)]);
+            }
+        }
+        self.pending.clear();
+    }
+}
+
+/// Responses that are always read. The others pass as they are unless a rule is armed for them.
+fn is_read(api: i16, version: i16) -> bool {
+    match api {
+        // Addresses of brokers stand in Produce from version 10 on.
+        api::PRODUCE => version >= 10,
+        // No copy is made of record batches. Versions before 4 cannot be decoded.
+        api::FETCH => version >= 4,
+        api::LIST_OFFSETS => version >= 1,
+        api::METADATA
+        | api::FIND_COORDINATOR
+        | api::DESCRIBE_CLUSTER
+        | api::JOIN_GROUP
+        | api::SYNC_GROUP
+        | api::HEARTBEAT
+        | api::LEAVE_GROUP
+        | api::CONSUMER_GROUP_HEARTBEAT => true,
+        api::OFFSET_COMMIT | api::OFFSET_FOR_LEADER_EPOCH => version >= 2,
+        api::OFFSET_FETCH => version >= 1,
+        _ => false,
+    }
+}
+
+fn names_addresses(api: i16) -> bool {
+    matches!(api, api::METADATA | api::FIND_COORDINATOR | api::DESCRIBE_CLUSTER)
+}
+
+/// Bytes left over after the last field are tolerated: librdkafka and its mock both send some.
+fn decode(api: i16, version: i16, frame: &Bytes) -> Option<(ApiKey, ResponseHeader, ResponseKind)> {
+    let key = ApiKey::try_from(api).ok()?;
+    let versions = key.valid_versions();
+    if !(versions.min..=versions.max).contains(&version) {
+        return None;
+    }
+    let mut body = frame.slice(4..);
+    let header = ResponseHeader::decode(&mut body, key.response_header_version(version)).ok()?;
+    let response = ResponseKind::decode(key, &mut body, version).ok()?;
+    Some((key, header, response))
+}
+
+fn encode(key: ApiKey, version: i16, header: &ResponseHeader, response: &ResponseKind) -> Result<Bytes, String> {
+    let mut out = BytesMut::with_capacity(1024);
+    out.put_i32(0);
+    header
+        .encode(&mut out, key.response_header_version(version))
+        .and_then(|()| response.encode(&mut out, version))
+        .map_err(|cause| cause.to_string())?;
+    let len = i32::try_from(out.len() - 4).map_err(|cause| cause.to_string())?;
+    out[..4].copy_from_slice(&len.to_be_bytes());
+    Ok(out.freeze())
+}
+
+impl Shared {
+    fn api_versions(&self, client: &str, version: i16, bytes: Bytes) -> Bytes {
+        if self.options.emulated
+            && let Some(cured) = cure::api_versions(version, &bytes)
+        {
+            return cured;
+        }
+        let code = bytes
+            .get(8..10)
+            .and_then(|code| code.try_into().ok())
+            .map_or(0, i16::from_be_bytes);
+        if code != 0 {
+            let trouble = Trouble {
+                code,
+                topic: None,
+                partition: None,
+            };
+            self.taps.error(client, api::API_VERSIONS, trouble, None);
+        }
+        bytes
+    }
+
+    fn tap_fetch(&self, client: &str, offsets: &[PartitionOffset]) {
+        for asked in offsets {
+            let topic = match &asked.topic {
+                TopicRef::Name(name) => Some(name.clone()),
+                TopicRef::Id(id) => self.topic_ids.name(id),
+            };
+            // A negative offset asks for none.
+            if let (Some(topic), Ok(partition), Ok(offset)) =
+                (topic, u32::try_from(asked.partition), u64::try_from(asked.offset))
+            {
+                self.taps.fetch_offset(client, topic, partition, offset);
+            }
+        }
+    }
+
+    /// INVALID_REQUEST to a SyncGroup or Heartbeat is the mock's doing; aiokafka dies of it.
+    fn watch_for_deviation(&self, client: &str, api: i16, trouble: &Trouble) {
+        const INVALID_REQUEST: i16 = 42;
+        if self.options.emulated && trouble.code == INVALID_REQUEST && matches!(api, api::SYNC_GROUP | api::HEARTBEAT) {
+            let text = format!(
+                "the mock cluster answered INVALID_REQUEST to a {} of {client:?}",
+                api_name(api)
+            );
+            self.record_all([Event::Deviation { text }]);
+        }
+    }
+
+    /// Records a failure of the harness, each once.
+    pub(super) fn fail(&self, text: String) {
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        if failures.insert(text.clone()) {
+            drop(failures);
+            let of = FailureOf::Harness;
+            self.record_all([Event::Failure { of, text }]);
+        }
+    }
+}

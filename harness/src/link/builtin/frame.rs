@@ -1,0 +1,198 @@
+//! Frames of the Kafka protocol: where they end, and what their first bytes say.
+
+use bytes::{Bytes, BytesMut};
+use kafka_protocol::messages::ApiKey;
+
+/// Longest frame that is taken for one. Brokers accept requests of 100 MiB; "GET " read as a length is 1.1 GB.
+const MAX_FRAME: usize = 128 << 20;
+/// Room made for one read.
+const READ: usize = 64 << 10;
+/// Most room made at once for a long frame, so that a length alone cannot make us reserve 128 MiB.
+const READ_MAX: usize = 1 << 20;
+/// Length prefix, api key, version, correlation id, length of the client id.
+const SHORTEST_REQUEST: usize = 4 + 10;
+
+/// Cuts a stream of bytes into frames. Every byte that goes in comes out, in order.
+#[derive(Debug, Default)]
+pub(super) struct Frames {
+    buffer: BytesMut,
+    opaque: bool,
+}
+
+impl Frames {
+    /// The buffer to read into, with room for one read.
+    pub(super) fn room(&mut self) -> &mut BytesMut {
+        let wanted = match self.frame_len() {
+            Some(Ok(len)) => len.saturating_sub(self.buffer.len()).clamp(READ, READ_MAX),
+            _ => READ,
+        };
+        self.buffer.reserve(wanted);
+        &mut self.buffer
+    }
+
+    /// The next complete frame with its length prefix, or whatever there is once the stream is opaque.
+    pub(super) fn next(&mut self) -> Option<Bytes> {
+        if !self.opaque {
+            match self.frame_len()? {
+                Ok(len) if self.buffer.len() >= len => return Some(self.buffer.split_to(len).freeze()),
+                Ok(_) => return None,
+                Err(NotAFrame) => self.opaque = true,
+            }
+        }
+        self.rest()
+    }
+
+    /// What is left when the stream ends.
+    pub(super) fn rest(&mut self) -> Option<Bytes> {
+        (!self.buffer.is_empty()).then(|| self.buffer.split().freeze())
+    }
+
+    /// Whether this stream is passed on without being looked at, since it is no Kafka.
+    pub(super) fn is_opaque(&self) -> bool {
+        self.opaque
+    }
+
+    /// Gives up looking for frames.
+    pub(super) fn set_opaque(&mut self) {
+        self.opaque = true;
+    }
+
+    fn frame_len(&self) -> Option<Result<usize, NotAFrame>> {
+        let prefix = *self.buffer.first_chunk::<4>()?;
+        Some(match usize::try_from(i32::from_be_bytes(prefix)) {
+            Ok(len) if len <= MAX_FRAME => Ok(len + 4),
+            _ => Err(NotAFrame),
+        })
+    }
+}
+
+struct NotAFrame;
+
+/// The start of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct RequestHeader<'a> {
+    pub(super) api: i16,
+    pub(super) version: i16,
+    pub(super) correlation: i32,
+    pub(super) client: &'a str,
+    /// What follows the header.
+    pub(super) body: Cursor<'a>,
+}
+
+impl<'a> RequestHeader<'a> {
+    /// Reads the header of a frame (length prefix included); `None` when it is no request.
+    pub(super) fn parse(frame: &'a [u8]) -> Option<Self> {
+        if frame.len() < SHORTEST_REQUEST {
+            return None;
+        }
+        let mut cursor = Cursor::new(&frame[4..]);
+        let (api, version, correlation) = (cursor.i16()?, cursor.i16()?, cursor.i32()?);
+        // The client id is never compact, not even in the flexible header.
+        let client = cursor.string()?.unwrap_or_default();
+        cursor.flexible = is_flexible(api, version);
+        cursor.tags()?;
+        Some(RequestHeader {
+            api,
+            version,
+            correlation,
+            client,
+            body: cursor,
+        })
+    }
+}
+
+/// Correlation id of a response frame.
+pub(super) fn correlation(frame: &[u8]) -> Option<i32> {
+    frame.get(4..8)?.try_into().ok().map(i32::from_be_bytes)
+}
+
+fn is_flexible(api: i16, version: i16) -> bool {
+    ApiKey::try_from(api).is_ok_and(|key| key.request_header_version(version) >= 2)
+}
+
+/// Reads fields of a request. It allocates nothing and believes no length: what a reader sends may be anything, and
+/// kafka-protocol 0.18 reserves memory for whatever number of array elements the bytes announce.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Cursor<'a> {
+    rest: &'a [u8],
+    flexible: bool,
+}
+
+impl<'a> Cursor<'a> {
+    pub(super) fn new(rest: &'a [u8]) -> Self {
+        Cursor { rest, flexible: false }
+    }
+
+    pub(super) fn take(&mut self, len: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.rest.split_at_checked(len)?;
+        self.rest = rest;
+        Some(taken)
+    }
+
+    fn array_of<const N: usize>(&mut self) -> Option<[u8; N]> {
+        self.take(N)?.try_into().ok()
+    }
+
+    pub(super) fn i16(&mut self) -> Option<i16> {
+        self.array_of().map(i16::from_be_bytes)
+    }
+
+    pub(super) fn i32(&mut self) -> Option<i32> {
+        self.array_of().map(i32::from_be_bytes)
+    }
+
+    pub(super) fn i64(&mut self) -> Option<i64> {
+        self.array_of().map(i64::from_be_bytes)
+    }
+
+    pub(super) fn uuid(&mut self) -> Option<[u8; 16]> {
+        self.array_of()
+    }
+
+    fn varint(&mut self) -> Option<usize> {
+        let mut value = 0usize;
+        for shift in (0..35).step_by(7) {
+            let [byte] = self.array_of()?;
+            value |= usize::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                return Some(value);
+            }
+        }
+        None
+    }
+
+    /// A nullable string, compact where the version is flexible.
+    pub(super) fn string(&mut self) -> Option<Option<&'a str>> {
+        let len = if self.flexible {
+            self.varint()?.checked_sub(1)
+        } else {
+            usize::try_from(self.i16()?).ok()
+        };
+        match len {
+            Some(len) => std::str::from_utf8(self.take(len)?).ok().map(Some),
+            None => Some(None),
+        }
+    }
+
+    /// Number of elements of an array; a null array has none. Every element takes a byte at least.
+    pub(super) fn array(&mut self) -> Option<usize> {
+        let len = if self.flexible {
+            self.varint()?.saturating_sub(1)
+        } else {
+            usize::try_from(self.i32()?).unwrap_or(0)
+        };
+        (len <= self.rest.len()).then_some(len)
+    }
+
+    /// Skips the tagged fields of a flexible version.
+    pub(super) fn tags(&mut self) -> Option<()> {
+        if self.flexible {
+            for _ in 0..self.varint()? {
+                self.varint()?;
+                let len = self.varint()?;
+                self.take(len)?;
+            }
+        }
+        Some(())
+    }
+}

@@ -1,0 +1,194 @@
+//! One direction of a connection: bytes read, cut into frames, and queued until they may be written.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+
+use super::cure::{SyncGate, SyncTurn};
+use super::cut::Way;
+use super::exchange::Mark;
+use super::frame::Frames;
+
+/// Bytes queued at which no more is read.
+const QUEUED: usize = 256 << 10;
+/// Share of a second that a throttled lane may save up.
+const BURST: u64 = 20;
+
+/// One direction.
+#[derive(Default)]
+pub(super) struct Lane {
+    pub(super) frames: Frames,
+    queue: VecDeque<Chunk>,
+    queued: usize,
+    /// The source sent FIN.
+    pub(super) ended: bool,
+    /// FIN went on.
+    pub(super) fin_sent: bool,
+    bucket: Bucket,
+}
+
+struct Chunk {
+    bytes: Bytes,
+    due: Option<Instant>,
+    mark: Mark,
+}
+
+/// What a lane waits for.
+#[derive(Debug, Default)]
+pub(super) struct Wait {
+    /// That its destination takes bytes.
+    pub(super) writable: bool,
+    /// That this instant comes.
+    pub(super) until: Option<Instant>,
+    /// That another member's SyncGroup goes up.
+    pub(super) sync: bool,
+}
+
+/// What a read came to.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Read {
+    Bytes,
+    Nothing,
+    Fin,
+}
+
+impl Lane {
+    /// Whether it would take more bytes from its source.
+    pub(super) fn is_hungry(&self) -> bool {
+        !self.ended && self.queued < QUEUED
+    }
+
+    /// Whether bytes wait to be written.
+    pub(super) fn has_queued(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    /// Reads what is there, without waiting.
+    pub(super) fn read(&mut self, from: &TcpStream) -> io::Result<Read> {
+        match from.try_read_buf(self.frames.room()) {
+            Ok(0) => {
+                self.ended = true;
+                Ok(Read::Fin)
+            }
+            Ok(_) => Ok(Read::Bytes),
+            Err(cause) if cause.kind() == ErrorKind::WouldBlock => Ok(Read::Nothing),
+            Err(cause) => Err(cause),
+        }
+    }
+
+    /// Queues bytes to be written.
+    pub(super) fn push(&mut self, bytes: Bytes, way: &Way, mark: Mark) {
+        if !bytes.is_empty() {
+            self.queued += bytes.len();
+            let due = (way.delay > Duration::ZERO).then(|| Instant::now() + way.delay);
+            self.queue.push_back(Chunk { bytes, due, mark });
+        }
+    }
+
+    /// Writes what may be written now, and says what the rest waits for.
+    pub(super) fn write(&mut self, to: &TcpStream, way: &Way, sync: &SyncGate) -> io::Result<Wait> {
+        let mut wait = Wait::default();
+        while let Some(head) = self.queue.front_mut() {
+            if let Mark::Leader(leader) = &head.mark {
+                match sync.turn(leader) {
+                    SyncTurn::At(instant) => {
+                        head.due = head.due.max(Some(instant));
+                        head.mark = Mark::None;
+                    }
+                    SyncTurn::NotYet(latest) => {
+                        wait.until = Some(latest);
+                        wait.sync = true;
+                        return Ok(wait);
+                    }
+                }
+            }
+            // The clock is asked only where time matters.
+            if let Some(due) = head.due
+                && Instant::now() < due
+            {
+                wait.until = Some(due);
+                return Ok(wait);
+            }
+            let allowed = self.bucket.allows(way.bytes_per_s, head.bytes.len());
+            if allowed == 0 {
+                wait.until = self.bucket.next(way.bytes_per_s);
+                return Ok(wait);
+            }
+            match to.try_write(&head.bytes[..allowed]) {
+                Ok(written) => {
+                    self.bucket.take(written);
+                    self.queued -= written;
+                    head.bytes.advance(written);
+                    if head.bytes.is_empty() {
+                        if let Mark::Follower {
+                            group,
+                            generation,
+                            member,
+                        } = &head.mark
+                        {
+                            sync.follower_went_up(group, *generation, member);
+                        }
+                        self.queue.pop_front();
+                    }
+                }
+                Err(cause) if cause.kind() == ErrorKind::WouldBlock => {
+                    wait.writable = true;
+                    return Ok(wait);
+                }
+                Err(cause) => return Err(cause),
+            }
+        }
+        Ok(wait)
+    }
+}
+
+/// A token bucket, filled from the moment in which a throttle is first met.
+#[derive(Default)]
+struct Bucket {
+    tokens: f64,
+    filled: Option<Instant>,
+}
+
+impl Bucket {
+    /// How many of `wanted` bytes may be written now.
+    fn allows(&mut self, bytes_per_s: Option<u64>, wanted: usize) -> usize {
+        let Some(rate) = bytes_per_s else {
+            *self = Bucket::default();
+            return wanted;
+        };
+        let now = Instant::now();
+        let since = self.filled.replace(now).unwrap_or(now);
+        let most = (rate / BURST).max(1);
+        #[expect(clippy::cast_precision_loss, reason = "a rate in bytes a second is far below 2^52")]
+        let (rate, most) = (rate as f64, most as f64);
+        self.tokens = (self.tokens + rate * (now - since).as_secs_f64()).min(most);
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "between 0 and `most`"
+        )]
+        let whole = self.tokens as usize;
+        whole.min(wanted)
+    }
+
+    /// When the next byte may be written.
+    fn next(&self, bytes_per_s: Option<u64>) -> Option<Instant> {
+        let rate = bytes_per_s?;
+        // A share of the burst at a time, so that a slow lane does not wake for every byte.
+        #[expect(clippy::cast_precision_loss, reason = "a rate in bytes a second is far below 2^52")]
+        let wanted = ((rate / BURST / 2).max(1) as f64 - self.tokens) / rate as f64;
+        Some(Instant::now() + Duration::from_secs_f64(wanted.max(0.001)))
+    }
+
+    fn take(&mut self, bytes: usize) {
+        if self.filled.is_some() {
+            #[expect(clippy::cast_precision_loss, reason = "a chunk is far below 2^52 bytes")]
+            let bytes = bytes as f64;
+            self.tokens -= bytes;
+        }
+    }
+}

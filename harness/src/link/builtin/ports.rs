@@ -1,0 +1,169 @@
+//! Loopback addresses and ports of the link, held for the whole run.
+//!
+//! A port is bound once, exclusively, and stays bound until the link ends. To refuse connections its socket stops
+//! listening (`shutdown` of a listening socket on Linux) and to accept again it listens anew: at no moment could anybody
+//! else take the port. Ports lie below the range of ephemeral ports, because a client that retries a dead port inside
+//! that range can end up connected to itself.
+
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::link::LinkError;
+
+/// First port that is tried.
+const FIRST: u16 = 20_000;
+/// Last port that is tried, unless ephemeral ports start below it.
+const LAST: u16 = 27_999;
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 1024;
+
+/// Links started by this process; together with the process id it spreads runs over addresses and ports.
+static STARTED: AtomicU32 = AtomicU32::new(0);
+
+/// A port that is held: bound, and listening or not.
+pub(super) struct Port {
+    socket: Socket,
+    address: SocketAddr,
+}
+
+impl Port {
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Accepts connections from now on.
+    pub(super) fn listen(&self) -> std::io::Result<()> {
+        self.socket.listen(BACKLOG)
+    }
+
+    /// Refuses connections from now on; those not yet accepted are reset.
+    pub(super) fn refuse(&self) -> std::io::Result<()> {
+        self.socket.shutdown(Shutdown::Read)
+    }
+
+    /// A listener on this port's socket. Dropping it does not stop the port from listening.
+    pub(super) fn listener(&self) -> std::io::Result<tokio::net::TcpListener> {
+        let listener = std::net::TcpListener::from(self.socket.try_clone()?);
+        tokio::net::TcpListener::from_std(listener)
+    }
+}
+
+/// Binds one port per broker, all on one loopback address.
+pub(super) fn reserve(count: usize) -> Result<Vec<Port>, LinkError> {
+    let seed = std::process::id()
+        .wrapping_mul(31)
+        .wrapping_add(STARTED.fetch_add(1, Ordering::Relaxed));
+    let host = host(seed);
+    let (from, to) = range();
+    let width = u32::from(to - from) + 1;
+    let start = seed.wrapping_mul(7919) % width;
+    let mut ports = Vec::with_capacity(count);
+    for step in 0..width {
+        if ports.len() == count {
+            break;
+        }
+        // OK because the sum stays below `to`, which is a u16.
+        let port = from + u16::try_from((start + step) % width).unwrap_or_default();
+        let address = SocketAddr::new(IpAddr::V4(host), port);
+        match bind(address) {
+            Ok(socket) => ports.push(Port { socket, address }),
+            Err(cause) if cause.kind() == std::io::ErrorKind::AddrInUse => {}
+            Err(source) => {
+                return Err(LinkError::Io {
+                    what: format!("cannot bind {address} for the link"),
+                    source,
+                });
+            }
+        }
+    }
+    if ports.len() < count {
+        return Err(LinkError::NoPort {
+            host: host.to_string(),
+            from,
+            to,
+        });
+    }
+    Ok(ports)
+}
+
+fn bind(address: SocketAddr) -> std::io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_nonblocking(true)?;
+    // Without SO_REUSEADDR, so that a port held by another link is never shared while that link refuses.
+    socket.bind(&address.into())?;
+    // From here on with it: connections inherit it, and listening again would otherwise fail while they linger.
+    socket.set_reuse_address(true)?;
+    Ok(socket)
+}
+
+/// On Linux all of 127.0.0.0/8 is loopback; elsewhere only 127.0.0.1 is sure to be there.
+fn host(seed: u32) -> Ipv4Addr {
+    if cfg!(target_os = "linux") {
+        let last = 2 + u8::try_from(seed % 253).unwrap_or_default();
+        Ipv4Addr::new(127, 0, 0, last)
+    } else {
+        Ipv4Addr::LOCALHOST
+    }
+}
+
+/// The ports that are tried: below the ephemeral range as the machine has it now.
+fn range() -> (u16, u16) {
+    let ephemeral = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok();
+    below(
+        ephemeral
+            .as_deref()
+            .and_then(|text| text.split_whitespace().next()?.parse().ok()),
+    )
+}
+
+fn below(ephemeral: Option<u16>) -> (u16, u16) {
+    match ephemeral {
+        Some(first) if first <= FIRST => (
+            first.saturating_sub(4_000).max(1_024),
+            first.saturating_sub(1).max(1_024),
+        ),
+        Some(first) => (FIRST, LAST.min(first - 1)),
+        None => (FIRST, LAST),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn connects(address: SocketAddr) -> std::io::Result<()> {
+        std::net::TcpStream::connect(address).map(drop)
+    }
+
+    #[test]
+    fn bound_port_refuses_until_it_listens_and_again_after_it_stopped() {
+        let port = reserve(1).unwrap().remove(0);
+        let refused = |result: std::io::Result<()>| result.unwrap_err().kind() == std::io::ErrorKind::ConnectionRefused;
+        assert!(refused(connects(port.address())));
+        for _ in 0..3 {
+            port.listen().unwrap();
+            connects(port.address()).unwrap();
+            port.refuse().unwrap();
+            assert!(refused(connects(port.address())));
+        }
+    }
+
+    #[test]
+    fn refusing_port_cannot_be_taken_by_another_link() {
+        let port = reserve(1).unwrap().remove(0);
+        port.listen().unwrap();
+        port.refuse().unwrap();
+        assert_eq!(bind(port.address()).unwrap_err().kind(), std::io::ErrorKind::AddrInUse);
+    }
+
+    #[test]
+    fn ports_stay_below_the_ephemeral_range() {
+        assert_eq!(below(Some(32_768)), (FIRST, LAST));
+        assert_eq!(below(Some(22_000)), (FIRST, 21_999));
+        assert_eq!(below(Some(10_000)), (6_000, 9_999));
+        assert_eq!(below(Some(1_024)), (1_024, 1_024));
+        assert_eq!(below(None), (FIRST, LAST));
+    }
+}
