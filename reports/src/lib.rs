@@ -9,6 +9,10 @@
 
 pub mod exception;
 pub mod history;
+pub mod mask;
 pub mod protocol;
+pub mod render;
+pub mod report;
 pub mod runs;
 pub mod verdict;
+mod words;

@@ -1,0 +1,190 @@
+//! The sentences that more than one renderer says. Nothing here is escaped: each renderer does that for its output.
+
+use crate::report::{ColumnLine, CureReport, Evidence, LimitReport, RunReport, SignalReport, Summary};
+use crate::verdict::Verdict;
+use crate::words;
+
+/// A length of time as people say it.
+pub(super) fn secs(seconds: f64) -> String {
+    if seconds.abs() < 0.0995 {
+        format!("{:.0} ms", seconds * 1000.0)
+    } else if seconds.abs() < 9.95 {
+        format!("{seconds:.1} s")
+    } else {
+        format!("{seconds:.0} s")
+    }
+}
+
+/// `name version`.
+pub(super) fn reader(run: &RunReport) -> String {
+    let version = if run.reader.version.is_empty() {
+        String::new()
+    } else {
+        format!(" {}", run.reader.version)
+    };
+    format!("{}{version}", run.reader.name)
+}
+
+/// Kind, client, runtime and cluster: under which circumstances.
+pub(super) fn circumstances(run: &RunReport) -> String {
+    [
+        run.reader.kind.name(),
+        &run.reader.client,
+        &run.reader.runtime,
+        &run.cluster.kafka,
+    ]
+    .into_iter()
+    .filter(|part| !part.is_empty())
+    .collect::<Vec<_>>()
+    .join(", ")
+}
+
+/// The verdict with the kind of failure.
+pub(super) fn verdict(run: &RunReport) -> String {
+    match run.failure_kind {
+        Some(kind) if matches!(run.verdict, Verdict::Failed) => format!("failed ({})", kind.name()),
+        _ => run.verdict.name().to_owned(),
+    }
+}
+
+/// How far behind, where it was.
+pub(super) fn behind(run: &RunReport) -> Option<String> {
+    run.behind.filter(|behind| behind.records > 0).map(|behind| {
+        let records = plural(behind.records, "record");
+        format!("{records} and {} behind", secs(behind.seconds))
+    })
+}
+
+/// `1 record`, `2 records`.
+pub(super) fn plural(n: u64, noun: &str) -> String {
+    if n == 1 {
+        format!("1 {noun}")
+    } else {
+        format!("{n} {noun}s")
+    }
+}
+
+/// What is proven of one fault.
+pub(super) fn evidence(evidence: &Evidence) -> String {
+    let emulated = if evidence.emulated { " (emulated)" } else { "" };
+    let name = if evidence.fault.starts_with(&evidence.kind) || evidence.kind.is_empty() {
+        evidence.fault.clone()
+    } else {
+        format!("{} {}", evidence.kind, evidence.fault)
+    };
+    let mut parts = Vec::new();
+    match evidence.reached {
+        Some(reached) => {
+            let proof = evidence.proofs.iter().rev().find(|proof| proof.grade == reached);
+            let proof = proof.map_or(String::new(), |proof| format!(" ({})", proof.text));
+            let asked = if reached < evidence.asked {
+                format!(", asked for {}", words::grade(evidence.asked))
+            } else {
+                String::new()
+            };
+            parts.push(format!("{}{proof}{asked}", words::grade(reached)));
+        }
+        None if evidence.text.is_empty() => parts.push("never injected".to_owned()),
+        None => parts.push("nothing proven".to_owned()),
+    }
+    for gap in &evidence.not_proven {
+        parts.push(format!("not proven: {} ({})", words::proof(gap.wanted), gap.text));
+    }
+    if let Some(heal) = &evidence.heal {
+        let after = evidence
+            .in_force_s
+            .map_or(String::new(), |s| format!(" after {}", secs(s)));
+        parts.push(format!("healed{after} ({heal})"));
+    }
+    format!("{name}{emulated}: {}", parts.join(", "))
+}
+
+/// A column's sentence with its count and first time.
+pub(super) fn column(line: &ColumnLine) -> String {
+    // A count that the sentence itself begins with is not said twice.
+    let times = match line.count {
+        0 | 1 => String::new(),
+        n if line.text.starts_with(&format!("{n} ")) => String::new(),
+        n => format!(" x{n}"),
+    };
+    let first = line.first_s.map_or(String::new(), |s| format!(" at {}", secs(s)));
+    format!("{}{times}{first}", line.text)
+}
+
+/// Signals that told, soonest first, then those that never did.
+pub(super) fn signals(signals: &[SignalReport]) -> Option<String> {
+    if signals.is_empty() {
+        return None;
+    }
+    let mut told: Vec<_> = signals.iter().filter_map(|s| s.told_s.map(|at| (at, s))).collect();
+    told.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut parts: Vec<_> = told
+        .iter()
+        .map(|(at, s)| format!("{} {}", s.signal, secs(*at)))
+        .collect();
+    let never: Vec<_> = signals
+        .iter()
+        .filter(|s| s.told_s.is_none())
+        .map(|s| s.signal.as_str())
+        .collect();
+    if parts.is_empty() {
+        parts.push("none told".to_owned());
+    } else if !never.is_empty() {
+        parts.push(format!("never: {}", never.join(", ")));
+    }
+    Some(parts.join("; "))
+}
+
+/// Which cure worked.
+pub(super) fn cures(cures: &[CureReport]) -> Option<String> {
+    let last = cures.last()?;
+    let renewed = words::renewed(last.renewed);
+    let text = if last.text.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", last.text)
+    };
+    Some(if last.worked {
+        format!("{renewed}{text}")
+    } else {
+        format!("nothing tried, not even {renewed}{text}")
+    })
+}
+
+/// A limit with its origin and what was left of it.
+pub(super) fn limit(limit: &LimitReport) -> String {
+    let amount = |value: f64| match limit.unit.as_str() {
+        "s" => secs(value),
+        "/s" => format!("{value}/s"),
+        unit => format!("{value} {unit}"),
+    };
+    let left = match limit.margin {
+        Some(margin) if margin < 0.0 => format!(", passed by {}", amount(-margin)),
+        Some(margin) => format!(", {} left", amount(margin)),
+        None => String::new(),
+    };
+    format!("{} {} ({}{left})", limit.name, amount(limit.value), limit.origin)
+}
+
+/// The last line: what was judged, skipped and void.
+pub(super) fn count(summary: &Summary) -> String {
+    let of = |name: &str| summary.verdicts.get(name).copied().unwrap_or(0);
+    let judged: Vec<_> = [Verdict::Passed, Verdict::Failed, Verdict::KnownFailing]
+        .into_iter()
+        .filter(|verdict| of(verdict.name()) > 0)
+        .map(|verdict| format!("{} {}", of(verdict.name()), verdict.name()))
+        .collect();
+    let judged = if judged.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", judged.join(", "))
+    };
+    let errors = match of("error") {
+        0 => String::new(),
+        n => format!(", error {n}"),
+    };
+    format!(
+        "judged {}{judged}, skipped {}, void {}{errors}",
+        summary.judged, summary.skipped, summary.void
+    )
+}

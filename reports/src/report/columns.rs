@@ -1,0 +1,431 @@
+//! The three columns: wire, raised, claimed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{ColumnLine, Columns};
+use crate::exception::{Exception, Origin};
+use crate::history::{ConnectionChange, Event, GroupChange};
+use crate::mask::mask;
+use crate::protocol::{Claims, ReaderEvent};
+use crate::words;
+
+/// Silence on the wire for longer than this is named: it is how a reader that gave up differs from one that still tries.
+const SILENCE_US: u64 = 2_000_000;
+
+/// Collects the columns while a history goes by. It is told when the first fault begins and when judging ends.
+#[derive(Debug, Default)]
+pub(super) struct Gathering {
+    fault_us: Option<u64>,
+    wire: Tally,
+    requests: BTreeMap<String, u64>,
+    requests_since_us: Option<u64>,
+    last_request_us: Option<u64>,
+    raised: Vec<Raised>,
+    returned: Tally,
+    commands: BTreeMap<(String, u64), String>,
+    claimed: Tally,
+    claims: BTreeMap<String, Claim>,
+    /// Numbers of the events in which a barrier was answered with `reached`.
+    pub(super) barriers: BTreeSet<u64>,
+}
+
+/// An exception with every way in which it surfaced.
+#[derive(Debug)]
+struct Raised {
+    chain: String,
+    masked: String,
+    message: String,
+    routes: Vec<(String, u64)>,
+    reached_caller: bool,
+    first_s: Option<f64>,
+}
+
+/// What a member claimed last.
+#[derive(Debug)]
+struct Claim {
+    state: String,
+    claims: Claims,
+    at_us: u64,
+    ended: Option<String>,
+}
+
+/// Lines in the order of their first time, with counts.
+#[derive(Debug, Default)]
+struct Tally {
+    lines: Vec<ColumnLine>,
+}
+
+impl Tally {
+    fn add(&mut self, text: String, count: u64, first_s: Option<f64>) {
+        match self.lines.iter_mut().find(|line| line.text == text) {
+            Some(line) => line.count += count,
+            None => self.lines.push(ColumnLine { text, count, first_s }),
+        }
+    }
+}
+
+/// Seconds with milliseconds.
+pub(super) fn seconds(us: u64) -> f64 {
+    (us as f64 / 1000.0).round() / 1000.0
+}
+
+impl Gathering {
+    fn since_fault(&self, at_us: u64) -> Option<f64> {
+        self.fault_us.map(|fault| seconds(at_us.saturating_sub(fault)))
+    }
+
+    /// The first fault begins: what stood before it is the reader's healthy face.
+    pub(super) fn fault_begins(&mut self, at_us: u64) {
+        let before: Vec<_> = self
+            .claims
+            .iter()
+            .map(|(member, claim)| format!("{}{} before the fault", self.prefix(member), claim.text(false)))
+            .collect();
+        for text in before {
+            self.claimed.add(text, 1, None);
+        }
+        self.fault_us = Some(at_us);
+    }
+
+    /// Takes in one event of the time that is judged.
+    pub(super) fn observe(&mut self, n: u64, at_us: u64, event: &Event) {
+        let first_s = self.since_fault(at_us);
+        match event {
+            Event::Wire {
+                span_us,
+                requests,
+                connects,
+                ..
+            } => {
+                let sum: u64 = requests.values().sum();
+                if sum + connects > 0 {
+                    self.last_request_us = Some(at_us);
+                }
+                self.requests_since_us.get_or_insert(at_us.saturating_sub(*span_us));
+                for (api, count) in requests {
+                    *self.requests.entry(api.clone()).or_default() += count;
+                }
+            }
+            Event::WireError {
+                api,
+                code,
+                injected_by,
+                count,
+                ..
+            } => {
+                let by = injected_by
+                    .as_ref()
+                    .map_or(String::new(), |fault| format!(", put there by {fault}"));
+                self.wire.add(
+                    format!("{api} answered {} ({}){by}", code.name, code.value),
+                    *count,
+                    first_s,
+                );
+            }
+            // Connections that a healthy reader opens say nothing; those since the fault do.
+            Event::WireConnection { change, count, .. } if self.fault_us.is_some() => {
+                self.wire.add(words::connection(*change).to_owned(), *count, first_s);
+            }
+            Event::WireConnection {
+                change: change @ (ConnectionChange::ResetByLink | ConnectionChange::TurnedAway | ConnectionChange::Held),
+                count,
+                ..
+            } => self.wire.add(words::connection(*change).to_owned(), *count, first_s),
+            Event::WireGroup {
+                change: GroupChange::Gone { how },
+                client,
+                ..
+            } => self.wire.add(format!("{client} left the group ({how})"), 1, first_s),
+            Event::WireGroup {
+                change: GroupChange::Joined { .. },
+                client,
+                ..
+            } if self.fault_us.is_some() => self.wire.add(format!("{client} joined the group"), 1, first_s),
+            Event::WireCommit { code, .. } if *code != 0 => {
+                self.wire.add(format!("OffsetCommit answered error {code}"), 1, first_s);
+            }
+            Event::Asked {
+                member, id, command, ..
+            } => {
+                self.commands.insert((member.clone(), *id), command.clone());
+            }
+            Event::Reader { member, event, .. } => {
+                self.raised(at_us, member, event);
+                self.claimed(n, at_us, member, event);
+            }
+            Event::Exited {
+                member,
+                code,
+                signal,
+                asked,
+                ..
+            } => {
+                let how = exit(*code, *signal);
+                let by = if *asked { " (asked to)" } else { "" };
+                let text = format!("{}process ended with {how}{by}", self.prefix(member));
+                self.claimed.add(text, 1, first_s);
+                if let Some(claim) = self.claims.get_mut(member) {
+                    claim.ended = Some(format!("process ended with {how}{by}"));
+                }
+            }
+            Event::ReaderBlocked { member, since_us } => {
+                let text = format!("{}no sign of life", self.prefix(member));
+                self.claimed.add(text, 1, self.since_fault(*since_us));
+            }
+            Event::Spawned { member, .. } => {
+                self.claims.remove(member);
+            }
+            _ => {}
+        }
+    }
+
+    /// Exceptions of any time at which the patient lived, closing included.
+    pub(super) fn raised(&mut self, at_us: u64, member: &str, event: &ReaderEvent) {
+        let (exception, route, reached_caller, count) = match event {
+            ReaderEvent::Error {
+                origin,
+                fatal,
+                exception,
+                count,
+            } => {
+                let fatal = if *fatal { ", fatal" } else { "" };
+                (
+                    exception,
+                    format!("{}{fatal}", words::origin(*origin)),
+                    *origin != Origin::Log,
+                    *count,
+                )
+            }
+            ReaderEvent::Stopped {
+                exception: Some(exception),
+                ..
+            } => (exception, "given as the reason of its end".to_owned(), true, 1),
+            ReaderEvent::Returned {
+                call,
+                error: Some(exception),
+                ..
+            } => (exception, format!("returned by {call}"), true, 1),
+            ReaderEvent::Returned { call, error: None, .. } => {
+                let text = format!("{call} returned without an error");
+                self.returned.add(text, 1, self.since_fault(at_us));
+                return;
+            }
+            ReaderEvent::Done(done) => {
+                let Some(exception) = &done.error else { return };
+                let command = self.commands.get(&(member.to_owned(), done.id));
+                let command = command.map_or("a command", String::as_str);
+                (exception, format!("answer to {command}"), true, 1)
+            }
+            _ => return,
+        };
+        self.add_raised(at_us, exception, route, reached_caller, count);
+    }
+
+    fn add_raised(&mut self, at_us: u64, exception: &Exception, route: String, reached_caller: bool, count: u64) {
+        let (chain, masked) = (exception.chain(), mask(&exception.message));
+        let first_s = self.since_fault(at_us);
+        let known = self
+            .raised
+            .iter_mut()
+            .find(|known| known.chain == chain && known.masked == masked);
+        match known {
+            Some(known) => {
+                known.reached_caller |= reached_caller;
+                match known.routes.iter_mut().find(|(name, _)| *name == route) {
+                    Some((_, times)) => *times += count,
+                    None => known.routes.push((route, count)),
+                }
+            }
+            None => self.raised.push(Raised {
+                chain,
+                masked,
+                message: exception.message.clone(),
+                routes: vec![(route, count)],
+                reached_caller,
+                first_s,
+            }),
+        }
+    }
+
+    fn claimed(&mut self, n: u64, at_us: u64, member: &str, event: &ReaderEvent) {
+        let first_s = self.since_fault(at_us);
+        match event {
+            ReaderEvent::Heartbeat(heartbeat) => self.claims_now(member, &heartbeat.state, &heartbeat.claims, at_us),
+            ReaderEvent::Status { state, detail } => {
+                let known = self.claims.get_mut(member);
+                let changed = known.as_ref().is_none_or(|claim| claim.state != *state);
+                if let Some(claim) = known {
+                    claim.state.clone_from(state);
+                }
+                if (changed && self.fault_us.is_some()) || !detail.is_empty() {
+                    let detail = if detail.is_empty() {
+                        String::new()
+                    } else {
+                        format!(": {detail}")
+                    };
+                    self.claimed
+                        .add(format!("{}status \"{state}\"{detail}", self.prefix(member)), 1, first_s);
+                }
+            }
+            ReaderEvent::Stopped { reason, .. } => {
+                self.claimed.add(
+                    format!("{}stopped, saying \"{reason}\"", self.prefix(member)),
+                    1,
+                    first_s,
+                );
+            }
+            ReaderEvent::Done(done) => {
+                let command = self
+                    .commands
+                    .get(&(member.to_owned(), done.id))
+                    .map_or("", String::as_str);
+                let Some(reached) = done.reached else { return };
+                if reached && command == "barrier" {
+                    self.barriers.insert(n);
+                }
+                let reached = if reached { "reached" } else { "not reached" };
+                self.claimed
+                    .add(format!("{}{command} {reached}", self.prefix(member)), 1, first_s);
+            }
+            _ => {}
+        }
+    }
+
+    fn claims_now(&mut self, member: &str, state: &str, claims: &Claims, at_us: u64) {
+        let changed = self.claims.get(member).is_none_or(|known| {
+            let same = known.claims.caught_up == claims.caught_up && known.claims.healthy == claims.healthy;
+            known.state != state || !same
+        });
+        let claim = Claim {
+            state: state.to_owned(),
+            claims: claims.clone(),
+            at_us,
+            ended: None,
+        };
+        if changed && self.fault_us.is_some() {
+            let text = format!("{}{}", self.prefix(member), claim.text(false));
+            self.claimed.add(text, 1, self.since_fault(at_us));
+        }
+        self.claims.insert(member.to_owned(), claim);
+    }
+
+    /// Members are named only where there are several.
+    fn prefix(&self, member: &str) -> String {
+        let others = self.claims.keys().any(|known| known != member);
+        if others { format!("{member}: ") } else { String::new() }
+    }
+
+    /// The time that is judged is over: what the reader claims now stands beside the truth.
+    pub(super) fn judging_ends(&mut self, at_us: u64, behind: Option<u64>) {
+        let truth = match behind {
+            Some(0) => " (truth: not behind)".to_owned(),
+            Some(1) => " (truth: 1 record behind)".to_owned(),
+            Some(n) => format!(" (truth: {n} records behind)"),
+            None => String::new(),
+        };
+        let last: Vec<_> = self
+            .claims
+            .iter()
+            .map(|(member, claim)| {
+                let prefix = self.prefix(member);
+                if let Some(how) = &claim.ended {
+                    return format!("{prefix}nothing at the end, {how}{truth}");
+                }
+                let old = at_us.saturating_sub(claim.at_us);
+                let old = if old > SILENCE_US {
+                    format!(", {:.1} s old", seconds(old))
+                } else {
+                    String::new()
+                };
+                format!("{prefix}{} at the end{old}{truth}", claim.text(true))
+            })
+            .collect();
+        let first_s = self.since_fault(at_us);
+        for text in last {
+            self.claimed.add(text, 1, first_s);
+        }
+        self.requests_line(at_us);
+    }
+
+    fn requests_line(&mut self, at_us: u64) {
+        let Some(since) = self.requests_since_us else { return };
+        let sum: u64 = self.requests.values().sum();
+        let mut by_api: Vec<_> = self.requests.iter().collect();
+        by_api.sort_by(|a, b| b.1.cmp(a.1).then(a.0.cmp(b.0)));
+        let most: Vec<_> = by_api.iter().take(3).map(|(api, n)| format!("{api} {n}")).collect();
+        let silence = at_us.saturating_sub(self.last_request_us.unwrap_or(since));
+        let end = if silence > SILENCE_US {
+            format!("; none in the last {:.1} s", seconds(silence))
+        } else {
+            "; still asking at the end".to_owned()
+        };
+        let per_s = sum as f64 / seconds(at_us.saturating_sub(since)).max(0.001);
+        let text = format!("{sum} requests, {per_s:.1}/s ({}){end}", most.join(", "));
+        self.wire.add(text, sum, None);
+    }
+
+    /// The columns.
+    pub(super) fn finish(self) -> Columns {
+        let mut raised = Vec::new();
+        if !self.raised.iter().any(|line| line.reached_caller) {
+            raised.push(ColumnLine {
+                text: "none raised".to_owned(),
+                count: 0,
+                first_s: None,
+            });
+        }
+        raised.extend(self.returned.lines);
+        raised.extend(self.raised.into_iter().map(Raised::line));
+        Columns {
+            wire: self.wire.lines,
+            raised,
+            claimed: self.claimed.lines,
+        }
+    }
+}
+
+impl Raised {
+    fn line(self) -> ColumnLine {
+        let routes: Vec<_> = self.routes.iter().map(|(name, _)| name.as_str()).collect();
+        let message = if self.message.is_empty() {
+            String::new()
+        } else {
+            format!(": {}", self.message)
+        };
+        ColumnLine {
+            text: format!("{}{message} ({})", self.chain, routes.join("; ")),
+            // One exception often surfaces by several ways; adding them up would count it twice.
+            count: self.routes.iter().map(|(_, count)| *count).max().unwrap_or(0),
+            first_s: self.first_s,
+        }
+    }
+}
+
+impl Claim {
+    fn text(&self, with_lag: bool) -> String {
+        let mut text = format!("\"{}\"", self.state);
+        match self.claims.caught_up {
+            Some(true) => text.push_str(", caught up"),
+            Some(false) => text.push_str(", not caught up"),
+            None => {}
+        }
+        match self.claims.healthy {
+            Some(true) => text.push_str(", healthy"),
+            Some(false) => text.push_str(", not healthy"),
+            None => {}
+        }
+        if let Some(lag) = self.claims.lag.filter(|_| with_lag) {
+            text.push_str(&format!(", lag {lag}"));
+        }
+        text
+    }
+}
+
+/// How a process ended, as words.
+pub(super) fn exit(code: Option<i32>, signal: Option<i32>) -> String {
+    match (code, signal) {
+        (_, Some(signal)) => format!("signal {signal}"),
+        (Some(code), None) => format!("status {code}"),
+        (None, None) => "an unknown status".to_owned(),
+    }
+}

@@ -1,0 +1,162 @@
+//! Which signal would have told: seconds from the first fault to the first telling, or never.
+
+use super::SignalReport;
+use super::columns::{exit, seconds};
+use super::lag::Lag;
+use crate::exception::{Exception, Origin};
+use crate::history::{Event, GroupChange};
+use crate::protocol::{Claims, ReaderEvent};
+
+/// A lag that stands still this long is what an alert would fire on; shorter ones are ordinary reading.
+const STANDING_US: u64 = 1_000_000;
+
+/// The signals of a run, in the order of the report.
+#[derive(Debug, Default)]
+pub(super) struct Signals {
+    fault_us: Option<u64>,
+    state: Option<String>,
+    claims: Option<Claims>,
+    makes_claims: bool,
+    exit: Option<Told>,
+    liveness: Option<Told>,
+    error: Option<Told>,
+    status: Option<Told>,
+    claim: Option<Told>,
+    log: Option<Told>,
+    group: Option<Told>,
+    lag: Option<Told>,
+}
+
+#[derive(Debug)]
+struct Told {
+    at_us: u64,
+    text: String,
+}
+
+fn tell(slot: &mut Option<Told>, at_us: u64, text: impl FnOnce() -> String) {
+    if slot.is_none() {
+        *slot = Some(Told { at_us, text: text() });
+    }
+}
+
+impl Signals {
+    pub(super) fn fault_begins(&mut self, at_us: u64) {
+        self.fault_us = Some(at_us);
+    }
+
+    /// Takes in one event of the time that is judged; `lag` has taken it in already.
+    pub(super) fn observe(&mut self, at_us: u64, event: &Event, lag: &Lag) {
+        if let Event::Reader { event, .. } = event {
+            self.reader_said(at_us, event);
+        }
+        let Some(fault_us) = self.fault_us else { return };
+        match event {
+            Event::Exited {
+                code,
+                signal,
+                asked: false,
+                ..
+            } => tell(&mut self.exit, at_us, || exit(*code, *signal)),
+            Event::ReaderBlocked { since_us, .. } => {
+                tell(&mut self.liveness, (*since_us).max(fault_us), || {
+                    "no sign of life".to_owned()
+                });
+            }
+            Event::WireGroup {
+                change: GroupChange::Gone { how },
+                client,
+                ..
+            } => tell(&mut self.group, at_us, || format!("{client} left ({how})")),
+            _ => {}
+        }
+        let standing = lag.standing_since_us().map(|since| since.max(fault_us) + STANDING_US);
+        if let Some(alert_us) = standing.filter(|alert_us| *alert_us <= at_us) {
+            let behind = lag.behind().unwrap_or(0);
+            tell(&mut self.lag, alert_us, || format!("standing still, {behind} behind"));
+        }
+    }
+
+    fn reader_said(&mut self, at_us: u64, event: &ReaderEvent) {
+        let after_fault = self.fault_us.is_some();
+        match event {
+            ReaderEvent::Heartbeat(heartbeat) => {
+                self.state_now(at_us, &heartbeat.state);
+                self.claims_now(at_us, &heartbeat.claims);
+            }
+            ReaderEvent::Status { state, .. } => self.state_now(at_us, state),
+            ReaderEvent::Error { origin, exception, .. } if after_fault => match origin {
+                Origin::Log => tell(&mut self.log, at_us, || exception.chain()),
+                Origin::Reader | Origin::Poll | Origin::Background => self.api_error(at_us, exception),
+                // What the user's own callback raised tells the user nothing new of the reader.
+                Origin::Callback => {}
+            },
+            ReaderEvent::Returned { error: Some(error), .. } if after_fault => self.api_error(at_us, error),
+            ReaderEvent::Stopped {
+                exception: Some(exception),
+                ..
+            } if after_fault => self.api_error(at_us, exception),
+            ReaderEvent::Done(done) if after_fault => {
+                if let Some(error) = &done.error {
+                    self.api_error(at_us, error);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn api_error(&mut self, at_us: u64, exception: &Exception) {
+        tell(&mut self.error, at_us, || exception.chain());
+    }
+
+    fn state_now(&mut self, at_us: u64, state: &str) {
+        if self.state.as_deref() == Some(state) {
+            return;
+        }
+        let before = self.state.replace(state.to_owned());
+        if let (Some(before), true) = (before, self.fault_us.is_some()) {
+            tell(&mut self.status, at_us, || format!("\"{before}\" became \"{state}\""));
+        }
+    }
+
+    fn claims_now(&mut self, at_us: u64, claims: &Claims) {
+        self.makes_claims |= claims.caught_up.is_some() || claims.healthy.is_some() || claims.lag.is_some();
+        let before = self.claims.replace(claims.clone()).unwrap_or_default();
+        if self.fault_us.is_none() {
+            return;
+        }
+        let lag = claims.lag.unwrap_or(0);
+        if before.healthy != Some(false) && claims.healthy == Some(false) {
+            tell(&mut self.claim, at_us, || "not healthy".to_owned());
+        } else if before.caught_up == Some(true) && claims.caught_up != Some(true) {
+            tell(&mut self.claim, at_us, || "no longer caught up".to_owned());
+        } else if before.lag.unwrap_or(0) == 0 && lag > 0 {
+            tell(&mut self.claim, at_us, || format!("lag {lag}"));
+        }
+    }
+
+    /// The table; empty when there was no fault.
+    pub(super) fn finish(self, in_group: bool) -> Vec<SignalReport> {
+        let Some(fault_us) = self.fault_us else {
+            return Vec::new();
+        };
+        let no_claims = if self.makes_claims { "" } else { "it makes no claims" };
+        let rows = [
+            ("process exit", self.exit, ""),
+            ("liveness", self.liveness, ""),
+            ("API error", self.error, ""),
+            ("status", self.status, ""),
+            ("claims", self.claim, no_claims),
+            ("log", self.log, ""),
+            ("group members", self.group, ""),
+            ("lag", self.lag, ""),
+        ];
+        rows.into_iter()
+            .filter(|(name, told, _)| in_group || told.is_some() || *name != "group members")
+            .map(|(name, told, otherwise)| SignalReport {
+                signal: name.to_owned(),
+                told_s: told.as_ref().map(|told| seconds(told.at_us.saturating_sub(fault_us))),
+                text: told.map_or_else(|| otherwise.to_owned(), |told| told.text),
+            })
+            .collect()
+    }
+}
