@@ -1,0 +1,350 @@
+//! Readers of partitions assigned by hand: the table, and the plain reader without a group.
+//!
+//! Both find their positions themselves (the client's own reset is `error`), so that a jump is never made behind their
+//! backs: the table clears the partition and rebuilds it from the log start, the plain reader goes where `reset` says, and
+//! both say that they did.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use brokerfall_report::exception::{Exception, Origin};
+use brokerfall_report::protocol::{Callback, Heartbeat, Kind, ReaderEvent, Reset, ResetCause, Start};
+use rdkafka::consumer::Consumer;
+use rdkafka::error::KafkaError;
+
+use super::client::{self, Backoff, Client, POLL, Remedy};
+use super::core::{Core, End, Place, Status};
+use super::hooks::{Hooks, Record, Turn};
+use super::policy::{OutOfRange, Policy};
+use super::table::View;
+use crate::reader::sdk::{Reader, Sdk, exceptions};
+
+/// A table or a plain reader.
+pub(super) struct ByHand {
+    core: Core,
+    table: bool,
+}
+
+/// By-hand readers are never rebalanced and never commit.
+struct NoEvents;
+
+impl client::Events for NoEvents {}
+
+/// Why positions could not be found yet.
+enum NotLocated {
+    /// A broker did not answer, or answered with an error.
+    Asked(KafkaError),
+    /// `reset = none` forbids to find one.
+    Forbidden(Exception),
+}
+
+impl ByHand {
+    /// Builds the reader and lets it read.
+    ///
+    /// # Errors
+    /// What the client raised.
+    pub(super) fn start(
+        start: &Start,
+        policy: Policy,
+        hooks: Arc<dyn Hooks>,
+        sdk: Sdk,
+    ) -> Result<Arc<Self>, Exception> {
+        let table = start.kind == Kind::Table;
+        let first = connect(start, policy, &sdk)?;
+        let view = table.then(View::default);
+        let reader = Arc::new(Self {
+            core: Core::new(start, policy, hooks, sdk, view),
+            table,
+        });
+        let places: Vec<_> = reader.core.places().map(|place| (place, Default::default())).collect();
+        reader.core.state().partitions.extend(places);
+        let task = reader.clone();
+        std::thread::spawn(move || {
+            let again = || connect(&task.core.start, task.core.policy, &task.core.sdk);
+            task.core.supervise(first, again, |client| task.session(client));
+        });
+        Ok(reader)
+    }
+
+    fn session(&self, client: &Arc<Client>) -> End {
+        let core = &self.core;
+        let mut backoff = Backoff::new();
+        let mut ask_at_ms = 0.0;
+        let mut located = false;
+        let mut out_of_range = None;
+        loop {
+            core.sdk.turned();
+            if core.state().stopping {
+                return End::Asked;
+            }
+            match core.hooks.turn() {
+                Turn::Poll | Turn::LeaveGroup => {}
+                Turn::Vanish => return End::Silent,
+                Turn::EndUntyped => {
+                    core.state().status = Status::Failed;
+                    core.sdk.status("failed", "");
+                    core.sdk.stopped("failed", None);
+                    return End::Said;
+                }
+                Turn::EndTyped => {
+                    let last = core.state().last_error.clone();
+                    return core.fail(Origin::Poll, last.unwrap_or_else(|| exceptions::plain("None", "")));
+                }
+                Turn::SeekBack(records) => {
+                    for progress in core.state().partitions.values_mut() {
+                        progress.next = progress.next.map(|next| next.saturating_sub(records));
+                    }
+                    located = false;
+                }
+            }
+            if !located && core.sdk.now_ms() >= ask_at_ms {
+                match self.locate(client, out_of_range.as_ref()) {
+                    Ok(()) => {
+                        located = true;
+                        out_of_range = None;
+                        backoff.reset();
+                    }
+                    Err(NotLocated::Forbidden(exception)) => return core.fail(Origin::Poll, exception),
+                    Err(NotLocated::Asked(error)) => {
+                        let exception = exceptions::kafka(&error, None);
+                        if client::remedy(&error) == Remedy::End {
+                            return core.fail(Origin::Reader, exception);
+                        }
+                        core.met(Origin::Reader, exception);
+                        ask_at_ms = core.sdk.now_ms() + backoff.next().as_secs_f64() * 1_000.0;
+                    }
+                }
+            }
+            match client.poll(POLL) {
+                None => {}
+                Some(Ok(message)) => {
+                    let mut failure = None;
+                    let mut pass = |record| {
+                        if failure.is_none() {
+                            failure = self.pass(&record).err();
+                        }
+                    };
+                    core.hooks.deliver(core.record(&message), &mut pass);
+                    if let Some(exception) = failure {
+                        return core.fail(Origin::Callback, exception);
+                    }
+                }
+                Some(Err(error)) => {
+                    let exception = Core::exception(client, &error);
+                    match client::remedy(&error) {
+                        Remedy::Wait => core.met(Origin::Poll, exception),
+                        Remedy::Rebuild => return End::Rebuild(exception),
+                        Remedy::End => return core.fail(Origin::Poll, exception),
+                        Remedy::Relocate => {
+                            core.met(Origin::Poll, exception.clone());
+                            out_of_range = Some(exception);
+                            located = false;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Finds a position for every partition that has none, or whose position the broker said is out of range, and assigns
+    /// all of them.
+    fn locate(&self, client: &Client, out_of_range: Option<&Exception>) -> Result<(), NotLocated> {
+        let core = &self.core;
+        let known: Vec<_> = {
+            let state = core.state();
+            let all = state.partitions.iter();
+            all.map(|(place, progress)| (place.clone(), progress.next)).collect()
+        };
+        let mut asked = Vec::new();
+        for (place, next) in known {
+            if next.is_none() || out_of_range.is_some() {
+                let (low, high) = client::watermarks(client, &place.0, place.1).map_err(NotLocated::Asked)?;
+                asked.push((place, next, low, high));
+            }
+        }
+        let outside = |next: Option<u64>, low, high| next.is_some_and(|next| next < low || next > high);
+        // The binding does not say which partition an error belongs to. Where every position lies inside the log (the
+        // log may have been recreated), a table believes the broker and rebuilds all; a plain reader asks again.
+        let none_outside = !asked.iter().any(|(_, next, low, high)| outside(*next, *low, *high));
+        for (place, next, low, high) in asked {
+            let to = match (next, out_of_range) {
+                (None, _) if self.table => low,
+                (None, _) => match core.start.reset {
+                    Reset::Latest => high,
+                    Reset::Earliest | Reset::None => low,
+                },
+                (Some(next), Some(cause)) => {
+                    if !(outside(Some(next), low, high) || self.table && none_outside) {
+                        continue;
+                    }
+                    let to = match core.start.reset {
+                        Reset::None => return Err(NotLocated::Forbidden(cause.clone())),
+                        Reset::Latest if !self.table => high,
+                        Reset::Earliest | Reset::Latest => low,
+                    };
+                    self.say_reset(&place, next, to);
+                    to
+                }
+                (Some(_), None) => continue,
+            };
+            let mut state = core.state();
+            if let Some(view) = state.view.as_mut() {
+                view.clear(&place);
+            }
+            if let Some(progress) = state.partitions.get_mut(&place) {
+                progress.next = Some(to);
+                progress.target = high;
+            }
+        }
+        client
+            .assign(&Core::list(core.positions()))
+            .map_err(NotLocated::Asked)?;
+        self.settle_status();
+        Ok(())
+    }
+
+    fn say_reset(&self, place: &Place, from: u64, to: u64) {
+        self.core.sdk.event(ReaderEvent::Reset {
+            topic: place.0.to_string(),
+            partition: place.1,
+            from: Some(from),
+            to: Some(to),
+            cause: ResetCause::OutOfRange,
+        });
+    }
+
+    /// Delivers one record: into the view, to the harness, to the user's callback.
+    fn pass(&self, record: &Record) -> Result<(), Exception> {
+        let core = &self.core;
+        let reached = {
+            let mut state = core.state();
+            let applies_tombstone = !record.tombstone || core.hooks.applies_tombstone();
+            if let Some(view) = state.view.as_mut() {
+                view.apply(record, applies_tombstone);
+            }
+            let catching_up = state.status == Status::CatchingUp;
+            match state.partitions.get_mut(&(record.topic.clone(), record.partition)) {
+                Some(progress) => {
+                    progress.next = Some(record.offset + 1);
+                    catching_up && record.offset + 1 >= progress.target
+                }
+                None => false,
+            }
+        };
+        core.notify();
+        core.sdk
+            .record(&record.topic, record.partition, record.offset, record.id);
+        if reached {
+            self.settle_status();
+        }
+        let callback = match (self.table, record.tombstone) {
+            (true, false) => Callback::OnSet,
+            (true, true) => Callback::OnDelete,
+            (false, _) => Callback::OnRecord,
+        };
+        core.call(callback, record)
+    }
+
+    /// Says `caught_up` when every partition has reached the log end that it wanted to reach, `catching_up` when one has
+    /// not.
+    fn settle_status(&self) {
+        let mut state = self.core.state();
+        let mut all = state.partitions.values();
+        let status = match all.all(|progress| progress.next.is_some_and(|next| next >= progress.target)) {
+            true => Status::CaughtUp,
+            false => Status::CatchingUp,
+        };
+        if matches!(state.status, Status::Failed | Status::Stopped) || state.status == status {
+            return;
+        }
+        state.status = status;
+        drop(state);
+        self.core.notify();
+        if status == Status::CaughtUp {
+            self.core.sdk.event(ReaderEvent::CaughtUp);
+        }
+        self.core.sdk.status(self.core.word(), "");
+    }
+
+    /// Waits until every partition is applied up to the ends given, or the reader ends.
+    fn applied(&self, ends: &[(Place, u64)], within: Duration) -> bool {
+        let reached = self.core.wait(within, |state| {
+            if state.stopping || matches!(state.status, Status::Failed | Status::Stopped) {
+                return Some(false);
+            }
+            let at = |place: &Place| state.partitions.get(place).and_then(|progress| progress.next);
+            let all = ends
+                .iter()
+                .all(|(place, end)| at(place).is_some_and(|next| next >= *end));
+            all.then_some(true)
+        });
+        reached.unwrap_or(false)
+    }
+}
+
+impl Reader for ByHand {
+    fn heartbeat(&self) -> Heartbeat {
+        self.core.heartbeat()
+    }
+
+    fn snapshot(&self) -> Option<Vec<(String, Option<u64>)>> {
+        self.core.state().view.as_ref().map(View::entries)
+    }
+
+    fn barrier(&self, within: Duration) -> Option<bool> {
+        if !self.table {
+            return None;
+        }
+        if let Some(answer) = self.core.hooks.barrier() {
+            return Some(answer);
+        }
+        let deadline_ms = self.core.sdk.now_ms() + within.as_secs_f64() * 1_000.0;
+        let left = || Duration::from_secs_f64(((deadline_ms - self.core.sdk.now_ms()) / 1_000.0).max(0.0));
+        let mut backoff = Backoff::new();
+        let mut ends = Vec::new();
+        for place in self.core.places() {
+            loop {
+                if left().is_zero() {
+                    return Some(false);
+                }
+                let client = self.core.state().client.clone();
+                let asked = client.map(|client| client::watermarks(&client, &place.0, place.1));
+                if let Some(Ok((_, high))) = asked {
+                    ends.push((place, high));
+                    break;
+                }
+                // Between clients or cut off: the question is put again until the time has passed or the reader ends.
+                let over =
+                    |state: &mut super::core::State| (state.stopping || state.status == Status::Failed).then_some(());
+                if self.core.wait(backoff.next().min(left()), over).is_some() {
+                    return Some(false);
+                }
+            }
+        }
+        Some(self.applied(&ends, left()))
+    }
+
+    fn wait_caught_up(&self, within: Duration) -> Option<bool> {
+        let reached = self.core.wait(within, |state| match state.status {
+            Status::CaughtUp => Some(true),
+            Status::Failed | Status::Stopped => Some(false),
+            _ if state.stopping => Some(false),
+            _ => None,
+        });
+        Some(reached.unwrap_or(false))
+    }
+
+    fn stop(&self, grace: Duration) {
+        self.core.stop(grace);
+    }
+}
+
+fn connect(start: &Start, policy: Policy, sdk: &Sdk) -> Result<Client, Exception> {
+    let reset = match policy.out_of_range {
+        OutOfRange::Rebuild => "error",
+        // Incident 2 (faust): the client may jump to the log end at any time, also while the table catches up. It then
+        // waits at the end of a quiet log for offsets that it will never be given, and nobody is told.
+        OutOfRange::JumpToEnd => "latest",
+    };
+    client::connect(start, reset, sdk, Arc::new(NoEvents))
+}

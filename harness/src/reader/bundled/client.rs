@@ -1,0 +1,238 @@
+//! The rdkafka client below every bundled reader: its settings, its errors sorted, its log passed on.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use brokerfall_report::exception::Exception;
+use brokerfall_report::protocol::{Isolation, Start};
+use rdkafka::client::ClientContext;
+use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
+use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext, Rebalance};
+use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
+use rdkafka::topic_partition_list::TopicPartitionList;
+use rdkafka::util::Timeout;
+
+use crate::reader::sdk::{Sdk, exceptions};
+
+/// How long one poll may wait: the reading loop turns at least this often.
+pub(super) const POLL: Duration = Duration::from_millis(100);
+
+/// How long one question to a broker may take. The reading loop asks it, so it stands still for that long at most.
+pub(super) const ASK: Duration = Duration::from_secs(1);
+
+/// A consumer of the bundled readers.
+pub(super) type Client = BaseConsumer<Context>;
+
+/// What a group reader does when the client calls back. By-hand readers are never rebalanced.
+pub(super) trait Events: Send + Sync {
+    /// Partitions are about to go.
+    fn revoking(&self, _consumer: &Client, _partitions: &TopicPartitionList) {}
+    /// Partitions have come.
+    fn assigned(&self, _partitions: &TopicPartitionList) {}
+    /// A commit was answered.
+    fn committed(&self, _result: KafkaResult<()>, _offsets: &TopicPartitionList) {}
+}
+
+/// The client's context: passes the log on, keeps the sentence that belongs to an error, hands rebalances to the reader.
+pub(super) struct Context {
+    sdk: Sdk,
+    events: Arc<dyn Events>,
+    reason: Mutex<Option<String>>,
+}
+
+impl ClientContext for Context {
+    fn log(&self, level: RDKafkaLogLevel, fac: &str, log_message: &str) {
+        self.sdk.log(level, fac, log_message);
+    }
+
+    // rdkafka calls this right before `poll` returns the same error, on the same thread: the error keeps only the code.
+    fn error(&self, _error: KafkaError, reason: &str) {
+        *self.reason.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason.to_owned());
+    }
+}
+
+impl ConsumerContext for Context {
+    fn pre_rebalance(&self, consumer: &BaseConsumer<Self>, rebalance: &Rebalance<'_>) {
+        if let Rebalance::Revoke(partitions) = rebalance {
+            self.events.revoking(consumer, partitions);
+        }
+    }
+
+    fn post_rebalance(&self, _consumer: &BaseConsumer<Self>, rebalance: &Rebalance<'_>) {
+        if let Rebalance::Assign(partitions) = rebalance {
+            self.events.assigned(partitions);
+        }
+    }
+
+    fn commit_callback(&self, result: KafkaResult<()>, offsets: &TopicPartitionList) {
+        self.events.committed(result, offsets);
+    }
+
+    fn main_queue_min_poll_interval(&self) -> Timeout {
+        Timeout::After(POLL)
+    }
+}
+
+impl Context {
+    /// The error as data, with the sentence that librdkafka had for it.
+    pub(super) fn exception(&self, error: &KafkaError) -> Exception {
+        let reason = self.reason.lock().unwrap_or_else(PoisonError::into_inner).take();
+        exceptions::kafka(error, reason.as_deref())
+    }
+}
+
+/// Makes a consumer. `reset` is the client's own `auto.offset.reset`: `error` leaves the decision to the reader.
+pub(super) fn connect(start: &Start, reset: &str, sdk: &Sdk, events: Arc<dyn Events>) -> Result<Client, Exception> {
+    let mut config = ClientConfig::new();
+    config
+        .set("bootstrap.servers", &start.bootstrap)
+        .set("client.id", &start.client_id)
+        // The high-level consumer wants a group even where partitions are assigned by hand; that group is never joined
+        // and nothing is committed to it.
+        .set("group.id", start.group.as_deref().unwrap_or(&start.client_id))
+        .set("enable.auto.commit", "false")
+        .set("enable.auto.offset.store", "false")
+        .set("auto.offset.reset", reset)
+        .set(
+            "isolation.level",
+            match start.isolation {
+                Isolation::ReadUncommitted => "read_uncommitted",
+                Isolation::ReadCommitted => "read_committed",
+            },
+        )
+        .set("broker.address.family", "v4")
+        .set("allow.auto.create.topics", "false")
+        // Back within a second of a heal (librdkafka adds -25 % to +50 % of jitter), and never more than some connects a
+        // second. The default ceiling of 10 s is most of a recovery window.
+        .set("reconnect.backoff.ms", "50")
+        .set("reconnect.backoff.max.ms", "1000")
+        .set("retry.backoff.ms", "100")
+        .set("retry.backoff.max.ms", "1000")
+        // A half-open connection is given up after 5 s; the default is 60 s.
+        .set("socket.timeout.ms", "5000")
+        .set("socket.connection.setup.timeout.ms", "5000")
+        .set("topic.metadata.refresh.interval.ms", "5000")
+        .set("topic.metadata.propagation.max.ms", "1000")
+        .set("fetch.wait.max.ms", "100")
+        .set("fetch.error.backoff.ms", "100")
+        // The default stalls fetching for a whole second when the local queue was full once.
+        .set("fetch.queue.backoff.ms", "10")
+        .set_log_level(RDKafkaLogLevel::Info);
+    if let Some(session_ms) = start.session_ms {
+        config
+            .set("session.timeout.ms", session_ms.to_string())
+            .set("heartbeat.interval.ms", (session_ms / 3).clamp(1, 3_000).to_string());
+    }
+    for (name, value) in &start.options {
+        match value {
+            serde_json::Value::String(text) => config.set(name, text),
+            other => config.set(name, other.to_string()),
+        };
+    }
+    let context = Context {
+        sdk: sdk.clone(),
+        events,
+        reason: Mutex::default(),
+    };
+    config
+        .create_with_context(context)
+        .map_err(|error| exceptions::kafka(&error, None))
+}
+
+/// Log start and log end of a partition, in one question each.
+pub(super) fn watermarks(client: &Client, topic: &str, partition: u32) -> KafkaResult<(u64, u64)> {
+    let partition = i32::try_from(partition).unwrap_or(i32::MAX);
+    let (low, high) = client.fetch_watermarks(topic, partition, ASK)?;
+    // The mock and real brokers answer offsets from 0; librdkafka's "unknown" is negative and only comes with an error.
+    Ok((low.max(0).unsigned_abs(), high.max(0).unsigned_abs()))
+}
+
+/// What a reader does about an error of its client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Remedy {
+    /// The client recovers by itself.
+    Wait,
+    /// The position is not in the log: find a new one.
+    Relocate,
+    /// The client is beyond use: build a new one.
+    Rebuild,
+    /// Trying again cannot help: end, and say why.
+    End,
+}
+
+/// Sorts an error.
+pub(super) fn remedy(error: &KafkaError) -> Remedy {
+    use RDKafkaErrorCode as Code;
+    if matches!(error, KafkaError::MessageConsumptionFatal(_)) {
+        return Remedy::Rebuild;
+    }
+    match error.rdkafka_error_code() {
+        Some(Code::AutoOffsetReset | Code::OffsetOutOfRange | Code::LogTruncation) => Remedy::Relocate,
+        Some(Code::Fatal) => Remedy::Rebuild,
+        Some(
+            Code::TopicAuthorizationFailed
+            | Code::GroupAuthorizationFailed
+            | Code::ClusterAuthorizationFailed
+            | Code::SaslAuthenticationFailed
+            | Code::Authentication
+            | Code::UnsupportedSASLMechanism
+            | Code::InvalidGroupId
+            | Code::InconsistentGroupProtocol,
+        ) => Remedy::End,
+        _ => Remedy::Wait,
+    }
+}
+
+/// Grows from 100 ms to 5 s and spreads itself, so that many readers do not come back in one instant.
+pub(super) struct Backoff {
+    attempt: u32,
+    seed: u64,
+}
+
+impl Backoff {
+    pub(super) fn new() -> Self {
+        use std::hash::{BuildHasher, Hasher};
+        // The standard library seeds each hasher anew: all the randomness that jitter needs.
+        let seed = std::collections::hash_map::RandomState::new().build_hasher().finish();
+        Self {
+            attempt: 0,
+            seed: seed | 1,
+        }
+    }
+
+    /// The next pause.
+    pub(super) fn next(&mut self) -> Duration {
+        let ceiling = (100_u64 << self.attempt.min(6)).min(5_000);
+        self.attempt += 1;
+        self.seed ^= self.seed << 13;
+        self.seed ^= self.seed >> 7;
+        self.seed ^= self.seed << 17;
+        Duration::from_millis(ceiling / 2 + self.seed % (ceiling / 2 + 1))
+    }
+
+    pub(super) fn reset(&mut self) {
+        self.attempt = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn backoff_grows_to_five_seconds_and_stays_between_half_and_whole() {
+        let mut backoff = Backoff::new();
+        for ceiling in [100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000] {
+            let pause = u64::try_from(backoff.next().as_millis()).unwrap();
+            assert!((ceiling / 2..=ceiling).contains(&pause), "{pause} of {ceiling}");
+        }
+    }
+
+    #[test]
+    fn authorization_ends_a_reader_and_a_lost_broker_does_not() {
+        let of = |code| remedy(&KafkaError::MessageConsumption(code));
+        assert_eq!(of(RDKafkaErrorCode::TopicAuthorizationFailed), Remedy::End);
+        assert_eq!(of(RDKafkaErrorCode::AllBrokersDown), Remedy::Wait);
+        assert_eq!(of(RDKafkaErrorCode::AutoOffsetReset), Remedy::Relocate);
+    }
+}
