@@ -17,7 +17,7 @@ pub mod link;
 pub mod oracle;
 pub mod process;
 pub mod reader;
-// pub mod run;
+pub mod run;
 pub mod scenario;
 pub mod verdict;
 

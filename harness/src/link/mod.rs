@@ -52,7 +52,17 @@ pub trait Link: Send + Sync {
     fn open_connections(&self, client: &str) -> u32;
 
     /// Waits until a client has no connection left, at most `within`; returns how many it still has.
-    async fn closed_within(&self, client: &str, within: Duration) -> u32;
+    async fn closed_within(&self, client: &str, within: Duration) -> u32 {
+        let mut look = tokio::time::interval(Duration::from_millis(5));
+        let deadline = tokio::time::Instant::now() + within;
+        loop {
+            look.tick().await;
+            let open = self.open_connections(client);
+            if open == 0 || tokio::time::Instant::now() >= deadline {
+                return open;
+            }
+        }
+    }
 
     /// Milliseconds since a client last sent a request of this api; `None` when it never did.
     fn last_request_age_ms(&self, client: &str, api: &str) -> Option<u64>;

@@ -31,7 +31,7 @@ pub(super) async fn finish(rig: &Rig) -> Result<(), RunError> {
         recorder.record(Event::Stage(Stage::CatchingUp));
         decided(rig, Facts::reached_targets).await;
     }
-    rig.oracle.stop_load().await;
+    rig.stop_load().await?;
     recorder.record(Event::Stage(Stage::Recovering));
     rig.oracle.sentinel(1).await?;
     decided(rig, |facts| facts.sentinel_arrived(1)).await;
@@ -171,8 +171,5 @@ pub(super) async fn stop(rig: &Rig) -> Result<(), RunError> {
         }
         Ok::<(), RunError>(())
     };
-    match tokio::time::timeout(LAST_LOOK, scans).await {
-        Ok(scanned) => scanned,
-        Err(_) => Err(crate::oracle::OracleError::TimedOut { what: "the last scan".into(), within: LAST_LOOK }.into()),
-    }
+    tokio::time::timeout(LAST_LOOK, scans).await.unwrap_or(Err(RunError::NoLastLook))
 }

@@ -8,7 +8,7 @@ use brokerfall_report::history::{
 use brokerfall_report::protocol::Kind;
 
 use crate::reader::Launch;
-use crate::scenario::plan::{Action, Plan};
+use crate::scenario::plan::{Action, Plan, Step};
 
 /// One run to be carried out.
 #[derive(Clone)]
@@ -94,7 +94,7 @@ impl Order {
                     _ => None,
                 })
                 .collect(),
-            steps: plan.steps.iter().map(crate::scenario::sentence).collect(),
+            steps: plan.steps.iter().map(Step::sentence).collect(),
             expect: Expect {
                 outcome: self.outcome(),
                 named: plan.expect.named.clone(),

@@ -13,7 +13,7 @@ use crate::cluster::{Cluster, NodeId};
 use crate::fault::{FaultError, Heal, PROOF};
 use crate::history::recorder::Recorder;
 use crate::link::Link;
-use crate::oracle::Oracle;
+use crate::oracle::{Load, Oracle, OracleError};
 use crate::reader::Launch;
 use crate::reader::host::{HostError, ReaderProcess};
 use crate::reader::sampler::Sampler;
@@ -53,6 +53,7 @@ pub struct Rig {
     processes: AtomicU32,
     members: Mutex<Vec<Arc<ReaderProcess>>>,
     in_force: Mutex<Vec<InForce>>,
+    load: Mutex<Option<Load>>,
     watchers: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -98,6 +99,7 @@ impl Rig {
             limits,
             members: Mutex::new(Vec::new()),
             in_force: Mutex::new(Vec::new()),
+            load: Mutex::new(None),
             watchers: Mutex::new(Vec::new()),
         }
     }
@@ -256,6 +258,22 @@ impl Rig {
     /// True while a fault in force keeps the reader from its brokers.
     pub(super) fn path_is_cut(&self) -> bool {
         lock(&self.in_force).iter().any(|fault| fault.closes_path)
+    }
+
+    /// Starts the plan's load, where it has one.
+    pub(super) fn start_load(&self) {
+        if let Some(load) = &self.plan.load {
+            *lock(&self.load) = Some(self.oracle.load(load.per_second));
+        }
+    }
+
+    /// Stops the load and waits for what is in flight.
+    pub(super) async fn stop_load(&self) -> Result<(), OracleError> {
+        let load = lock(&self.load).take();
+        match load {
+            Some(load) => load.stop().await.map(drop),
+            None => Ok(()),
+        }
     }
 
     /// Keeps a task that watches for evidence; it ends with the run.

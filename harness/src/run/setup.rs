@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use brokerfall_report::history::{Event, FailureOf, Stage};
+use brokerfall_report::history::{ClusterInfo, Event, FailureOf, Stage};
 
 use super::order::Order;
 use super::rig::Rig;
@@ -28,6 +28,9 @@ pub(crate) enum RunError {
     /// The oracle failed.
     #[error("the oracle lost the cluster")]
     Oracle(#[from] OracleError),
+    /// The log could not be read a last time.
+    #[error("the last scan of the log did not end within {LAST_LOOK:?}")]
+    NoLastLook,
     /// A fault failed in a way that is not evidence.
     #[error("failed to handle a fault")]
     Fault(#[from] FaultError),
@@ -47,9 +50,13 @@ pub(crate) async fn up(order: &Order, recorder: &Recorder) -> Result<Rig, RunErr
     let cluster = match started {
         Ok(cluster) => Arc::new(cluster),
         Err(cause) => {
-            recorder.record(Event::Opened(Box::new(
-                order.opened(crate::cluster::mock::info(plan.cluster.brokers), "builtin"),
-            )));
+            let unborn = ClusterInfo {
+                kind: "mock".into(),
+                kafka: "not started".into(),
+                brokers: plan.cluster.brokers,
+                properties: Vec::new(),
+            };
+            recorder.record(Event::Opened(Box::new(order.opened(unborn, "builtin"))));
             return Err(cause.into());
         }
     };
@@ -57,7 +64,7 @@ pub(crate) async fn up(order: &Order, recorder: &Recorder) -> Result<Rig, RunErr
     let topics = opened.topics.clone();
     recorder.record(Event::Opened(Box::new(opened)));
     recorder.record(Event::Stage(Stage::Preparing));
-    let link = BuiltinLink::start(cluster.brokers(), recorder.clone(), LinkOptions { emulated: true }).await?;
+    let link = BuiltinLink::start(cluster.brokers(), recorder.clone(), LinkOptions { emulated: true })?;
     for topic in &plan.topics {
         cluster
             .create_topic(&TopicSpec {
@@ -70,7 +77,7 @@ pub(crate) async fn up(order: &Order, recorder: &Recorder) -> Result<Rig, RunErr
     if let Some(group) = order.group() {
         cluster.note_group(&group);
     }
-    let oracle = Oracle::connect(&cluster.direct_bootstrap(), recorder.clone(), &topics)?;
+    let oracle = Oracle::connect(&cluster.direct_bootstrap(), recorder.clone(), &topics).await?;
     for topic in &plan.topics {
         oracle.preload(&topic.name, topic.preload).await?;
     }
@@ -96,7 +103,6 @@ pub(crate) async fn down(rig: &Rig) {
         }
     }
     rig.stop_watching();
-    rig.oracle.close().await;
     rig.link.shutdown().await;
     rig.cluster.shutdown().await;
 }

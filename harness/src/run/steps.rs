@@ -35,9 +35,7 @@ pub(super) async fn carry_out(rig: Arc<Rig>) -> Result<(), RunError> {
     }
     rig.recorder.record(Event::Stage(Stage::Steps));
     if healthy_before(&rig).await {
-        if let Some(load) = &rig.plan.load {
-            rig.oracle.start_load(load.per_second);
-        }
+        rig.start_load();
         for (index, step) in rig.plan.steps.iter().enumerate() {
             if !step.when.before_start && !take(&rig, index, step).await? {
                 break;
@@ -110,7 +108,7 @@ async fn healthy_before(rig: &Rig) -> bool {
 /// Waits for a step's trigger and carries it out; false when the trigger was not met and the steps are over.
 async fn take(rig: &Arc<Rig>, index: usize, step: &Step) -> Result<bool, RunError> {
     let index = u32::try_from(index).unwrap_or(u32::MAX);
-    let text = crate::scenario::sentence(step);
+    let text = step.sentence();
     let moved = |state: StepState, detail: String| {
         rig.recorder.record(Event::Step { index, text: text.clone(), state, detail });
     };

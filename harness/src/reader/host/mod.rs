@@ -142,6 +142,11 @@ impl ReaderProcess {
         Ok(Self { shared, spawner })
     }
 
+    /// The member's name.
+    pub fn member(&self) -> &str {
+        &self.shared.member
+    }
+
     /// Process id.
     pub fn pid(&self) -> u32 {
         self.shared.group.pid()
