@@ -225,10 +225,11 @@ impl Life {
         if fatal && self.signs.fatal.is_none() {
             self.signs.fatal = Some((at, exception.clone()));
         }
-        if let Some((status_at, _)) = &self.signs.status {
-            if self.signs.status_error.is_none() && at.us.saturating_sub(status_at.us) <= TOGETHER_US {
-                self.signs.status_error = Some(exception.clone());
-            }
+        if let Some((status_at, _)) = &self.signs.status
+            && self.signs.status_error.is_none()
+            && at.us.saturating_sub(status_at.us) <= TOGETHER_US
+        {
+            self.signs.status_error = Some(exception.clone());
         }
         self.signs.last_error = Some((at, exception.clone()));
     }

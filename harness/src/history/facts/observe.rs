@@ -280,12 +280,11 @@ impl Facts {
                         what: "a rebalance on the wire",
                     });
                 }
-                if matches!(change, GroupChange::Joined { .. } | GroupChange::Synced { .. }) {
-                    if let Some(life) = self.last_life(client) {
-                        if let Some(life) = self.lives.get_mut(life) {
-                            life.saw_loop_turn(at.us);
-                        }
-                    }
+                if matches!(change, GroupChange::Joined { .. } | GroupChange::Synced { .. })
+                    && let Some(life) = self.last_life(client)
+                    && let Some(life) = self.lives.get_mut(life)
+                {
+                    life.saw_loop_turn(at.us);
                 }
                 self.wire.standings.push(Standing {
                     at,
@@ -300,17 +299,15 @@ impl Facts {
                 offset,
                 code,
                 ..
-            } => {
-                if *code == 0 {
-                    self.wire.commits.push(Commit {
-                        at,
-                        member: client.clone(),
-                        topic: topic.clone(),
-                        partition: *partition,
-                        offset: *offset,
-                        on_wire: true,
-                    });
-                }
+            } if *code == 0 => {
+                self.wire.commits.push(Commit {
+                    at,
+                    member: client.clone(),
+                    topic: topic.clone(),
+                    partition: *partition,
+                    offset: *offset,
+                    on_wire: true,
+                });
             }
             _ => {}
         }
@@ -327,10 +324,10 @@ impl Facts {
                 member, id, command, ..
             } => {
                 let life = self.last_life(member);
-                if matches!(command.as_str(), "stop" | "restart") {
-                    if let Some(life) = life.and_then(|life| self.lives.get_mut(life)) {
-                        life.asked_to_close.get_or_insert(at);
-                    }
+                if matches!(command.as_str(), "stop" | "restart")
+                    && let Some(life) = life.and_then(|life| self.lives.get_mut(life))
+                {
+                    life.asked_to_close.get_or_insert(at);
                 }
                 if let (Some(life), "snapshot") = (life, command.as_str()) {
                     self.snapshots.push(Snapshot {
@@ -450,10 +447,10 @@ impl Facts {
                 let Some(life) = self.lives.get_mut(index) else { return };
                 life.last_heartbeat = Some(at);
                 life.saw_claims(at, &heartbeat.claims);
-                if let Some(&errors) = heartbeat.counters.get("callback_errors") {
-                    if life.callback_errors.last().map(|(_, n)| *n) != Some(errors) {
-                        life.callback_errors.push((at, errors));
-                    }
+                if let Some(&errors) = heartbeat.counters.get("callback_errors")
+                    && life.callback_errors.last().map(|(_, n)| *n) != Some(errors)
+                {
+                    life.callback_errors.push((at, errors));
                 }
                 if open {
                     if !life.tells_status {
@@ -621,10 +618,10 @@ impl Facts {
                 let generator = self.generator(&topic);
                 let key = generator.map(|generator| generator.key(record.partition, record.id));
                 let entries = self.snapshots.get(place).map(|s| &s.entries);
-                if let (Some(key), Some(entries)) = (key, entries) {
-                    if entries.get(&key) == Some(&Some(record.id)) {
-                        shown.push((sentinel, record.partition));
-                    }
+                if let (Some(key), Some(entries)) = (key, entries)
+                    && entries.get(&key) == Some(&Some(record.id))
+                {
+                    shown.push((sentinel, record.partition));
                 }
             }
         }
