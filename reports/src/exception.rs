@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::history::Phase;
+
 /// One exception with everything it was raised from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Exception {
@@ -124,6 +126,119 @@ impl Exception {
         match &self.code {
             Some(code) => format!("{}({} {})", self.type_name, code.value, code.name),
             None => self.type_name.clone(),
+        }
+    }
+
+    /// The innermost frame of the library: no frame of the adapter, its SDK, a user callback or the runtime. Where the
+    /// exception itself has none (a wrapper made in the adapter), the first one below it in preorder that has.
+    pub fn library_frame(&self) -> Option<&Frame> {
+        self.preorder()
+            .into_iter()
+            .find_map(|e| e.frames.iter().rev().find(|frame| frame.of == FrameOf::Library))
+    }
+
+    /// A name for this exception that is the same in every run: a hash of (type, code) in preorder, the innermost frame
+    /// of the library without its line number, the phase and the origin. Messages and attributes are left out, because
+    /// they hold addresses and times.
+    pub fn fingerprint(&self, phase: Phase, origin: Origin) -> String {
+        // FNV-1a, 64 bits: stable across releases and platforms, which `std`'s hasher does not promise.
+        let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+        let mut add = |part: &str| {
+            // The unit separator keeps ("ab", "c") apart from ("a", "bc").
+            for byte in part.bytes().chain([0x1f]) {
+                hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+            }
+        };
+        for e in self.preorder() {
+            add(&e.type_name);
+            add(&e.code.as_ref().map_or_else(String::new, |code| code.value.to_string()));
+        }
+        if let Some(frame) = self.library_frame() {
+            add(&frame.file);
+            add(&frame.function);
+        }
+        add(phase.name());
+        add(origin.name());
+        format!("{hash:016x}")
+    }
+}
+
+impl Origin {
+    /// The name used in files and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Origin::Reader => "reader",
+            Origin::Callback => "callback",
+            Origin::Poll => "poll",
+            Origin::Background => "background",
+            Origin::Log => "log",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Exception, Frame, FrameOf, Origin};
+    use crate::history::Phase;
+
+    fn exception(type_name: &str) -> Exception {
+        Exception {
+            type_name: type_name.into(),
+            code: None,
+            attributes: Default::default(),
+            message: String::new(),
+            relation: None,
+            children: Vec::new(),
+            frames: Vec::new(),
+        }
+    }
+
+    fn frame(of: FrameOf, function: &str, line: u32) -> Frame {
+        Frame {
+            file: "lib/reader.py".into(),
+            function: function.into(),
+            line: Some(line),
+            of,
+        }
+    }
+
+    #[test]
+    fn line_numbers_messages_and_callback_frames_leave_the_fingerprint_as_it_is() {
+        let mut one = exception("builtins.ValueError");
+        one.frames = vec![
+            frame(FrameOf::Library, "apply", 10),
+            frame(FrameOf::Callback, "on_set", 3),
+        ];
+        let mut other = one.clone();
+        other.message = "at 0x7f00".into();
+        other.frames = vec![frame(FrameOf::Library, "apply", 99)];
+        assert_eq!(
+            one.fingerprint(Phase::Live, Origin::Callback),
+            other.fingerprint(Phase::Live, Origin::Callback)
+        );
+    }
+
+    #[test]
+    fn type_frame_phase_origin_and_tree_each_change_the_fingerprint() {
+        let mut base = exception("a.B");
+        base.frames = vec![frame(FrameOf::Library, "apply", 10)];
+        let of = |e: &Exception| e.fingerprint(Phase::Live, Origin::Poll);
+        let mut typed = base.clone();
+        typed.type_name = "a.C".into();
+        let mut framed = base.clone();
+        framed.frames = vec![frame(FrameOf::Library, "poll", 10)];
+        let mut tree = base.clone();
+        tree.children = vec![exception("a.B")];
+        let all = [
+            of(&base),
+            of(&typed),
+            of(&framed),
+            of(&tree),
+            base.fingerprint(Phase::CatchUp, Origin::Poll),
+            base.fingerprint(Phase::Live, Origin::Log),
+        ];
+        for (i, one) in all.iter().enumerate() {
+            assert!(!all[..i].contains(one), "{i}");
         }
     }
 }

@@ -48,7 +48,11 @@ impl Runs {
 
     /// How many numbers the runs hold, duplicates included. Runs that end before they start count as empty.
     pub fn count(&self) -> u64 {
-        self.0.iter().map(|[a, b]| if b >= a { b - a + 1 } else { 0 }).sum()
+        // Runs come from adapters too: absurd ones must not overflow.
+        self.0.iter().fold(0, |sum: u64, [a, b]| match b.checked_sub(*a) {
+            Some(more) => sum.saturating_add(more).saturating_add(1),
+            None => sum,
+        })
     }
 
     /// True when there is no run.

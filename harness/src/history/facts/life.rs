@@ -1,0 +1,374 @@
+//! One life of a reader: one reader object in one process, from its start to its end.
+
+use brokerfall_report::exception::{Exception, Origin};
+use brokerfall_report::protocol::Claims;
+
+use super::Moment;
+
+/// How long the parts of an honest end may lie apart: the terminal status and the exception, in either order; claims
+/// made later than this after an end are claims of a dead reader.
+pub const TOGETHER_US: u64 = 5_000_000;
+
+/// Records that a reader still flushes this long after it said that it ended were handed over before.
+const FLUSH_US: u64 = 500_000;
+
+/// Words for a status that a reader does not come back from by itself. Statuses are verbatim, so this list is of
+/// spellings, compared without case; a reader that leaves such a status again was not at its end.
+const TERMINAL: [&str; 8] = [
+    "failed",
+    "dead",
+    "fatal",
+    "crashed",
+    "error",
+    "terminated",
+    "errored",
+    "broken",
+];
+
+/// One reader object of one process.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Life {
+    /// Member, also the `client.id`.
+    pub member: String,
+    /// Which process of the run, from 0.
+    pub process: usize,
+    /// Incarnation within the process; 0 until it says otherwise.
+    pub inc: u32,
+    /// When it began.
+    pub born: Moment,
+    /// When the next life of the member began.
+    pub over: Option<Moment>,
+    /// When the library's own start call returned.
+    pub started: Option<Moment>,
+    /// When the harness asked it to close (stop or restart).
+    pub asked_to_close: Option<Moment>,
+    /// How its process ended.
+    pub exit: Option<Exit>,
+    /// It was seen to tell offsets of records.
+    pub tells_offsets: bool,
+    /// It was seen to tell ids of records.
+    pub tells_ids: bool,
+    /// It sends `status` events; the state in its heartbeats is then only an echo or the adapter's own word.
+    pub tells_status: bool,
+    /// Keys dropped that it told without a record.
+    pub keys_deleted: u64,
+    /// Changes of the status, verbatim, from `status` events and heartbeats.
+    pub status: Vec<(Moment, String)>,
+    /// Claims, one entry per change, with the last time each was repeated.
+    pub claims: Vec<Claimed>,
+    /// `caught_up` events.
+    pub caught_up: Vec<Moment>,
+    /// The last heartbeat.
+    pub last_heartbeat: Option<Moment>,
+    /// Changes of the library's own count of callback errors.
+    pub callback_errors: Vec<(Moment, f64)>,
+    /// CPU time used so far by its process group, milliseconds.
+    pub cpu: Vec<(Moment, u64)>,
+    /// When it was blocked: since, and until (absent while it is).
+    pub blocked: Vec<(u64, Option<u64>)>,
+    /// Blocking calls that came back: when, which, and whether with an error.
+    pub returned: Vec<(Moment, String, bool)>,
+    /// The signs of its end.
+    pub(super) signs: Signs,
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exit {
+    /// When.
+    pub at: Moment,
+    /// Exit status.
+    pub code: Option<i32>,
+    /// Signal.
+    pub signal: Option<i32>,
+    /// The harness asked for it.
+    pub asked: bool,
+}
+
+/// A claim and how long it was repeated.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Claimed {
+    /// First time.
+    pub from: Moment,
+    /// Last time.
+    pub until: Moment,
+    /// What.
+    pub claims: Claims,
+}
+
+/// What a reader showed of its end so far.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Signs {
+    start_failed: Option<(Moment, Option<Exception>)>,
+    fatal: Option<(Moment, Exception)>,
+    fatal_in_log: Option<Moment>,
+    stopped: Option<(Moment, String, Option<Exception>)>,
+    returned: Option<(Moment, String, Option<Exception>)>,
+    status: Option<(Moment, String)>,
+    last_error: Option<(Moment, Exception)>,
+    status_error: Option<Exception>,
+    claimed_after: Option<Moment>,
+}
+
+/// How a reader ended by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HowEnded {
+    /// It handed the caller a typed exception.
+    Honest,
+    /// Without a word, or with a word that only a log holds.
+    Silent,
+    /// Its process ended with an error status or a signal, and no typed exception reached the caller.
+    Process,
+}
+
+/// The end of a reader that nobody asked for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ended<'a> {
+    /// Member.
+    pub member: &'a str,
+    /// When, on the run's clock.
+    pub at_us: u64,
+    /// The event that shows it.
+    pub event: u64,
+    /// How.
+    pub how: HowEnded,
+    /// What it handed the caller.
+    pub exception: Option<&'a Exception>,
+    /// The library said that it was the end (a fatal error, an exception with `stopped`, a raising start call).
+    pub fatal: bool,
+    /// What was seen, as the end of a sentence that begins with the reader's name.
+    pub text: String,
+    /// The event of a claim to be healthy that it made after its end.
+    pub claimed_after: Option<u64>,
+}
+
+impl Life {
+    pub(super) fn new(member: &str, process: usize, inc: u32, born: Moment) -> Self {
+        Self {
+            member: member.to_owned(),
+            process,
+            inc,
+            born,
+            over: None,
+            started: None,
+            asked_to_close: None,
+            exit: None,
+            tells_offsets: false,
+            tells_ids: false,
+            tells_status: false,
+            keys_deleted: 0,
+            status: Vec::new(),
+            claims: Vec::new(),
+            caught_up: Vec::new(),
+            last_heartbeat: None,
+            callback_errors: Vec::new(),
+            cpu: Vec::new(),
+            blocked: Vec::new(),
+            returned: Vec::new(),
+            signs: Signs::default(),
+        }
+    }
+
+    /// The last status shown.
+    pub fn status_now(&self) -> Option<&str> {
+        self.status.last().map(|(_, state)| state.as_str())
+    }
+
+    /// Whether it runs and was not asked to close.
+    pub fn is_running(&self) -> bool {
+        self.over.is_none() && self.exit.is_none() && self.asked_to_close.is_none()
+    }
+
+    pub(super) fn saw_status(&mut self, at: Moment, state: &str) {
+        if self.status_now() == Some(state) {
+            return;
+        }
+        self.status.push((at, state.to_owned()));
+        if !is_terminal(state) {
+            self.signs.status = None;
+            return;
+        }
+        self.signs.status = Some((at, state.to_owned()));
+        self.signs.status_error = match &self.signs.last_error {
+            Some((error_at, exception)) if at.us.saturating_sub(error_at.us) <= TOGETHER_US => Some(exception.clone()),
+            _ => None,
+        };
+    }
+
+    pub(super) fn saw_claims(&mut self, at: Moment, claims: &Claims) {
+        match self.claims.last_mut() {
+            Some(last) if last.claims == *claims => last.until = at,
+            _ => self.claims.push(Claimed {
+                from: at,
+                until: at,
+                claims: claims.clone(),
+            }),
+        }
+        if claims.healthy == Some(true)
+            && self.signs.claimed_after.is_none()
+            && self
+                .signs
+                .earliest()
+                .is_some_and(|end| at.us > end.us.saturating_add(TOGETHER_US))
+        {
+            self.signs.claimed_after = Some(at);
+        }
+    }
+
+    pub(super) fn saw_error(&mut self, at: Moment, origin: Origin, fatal: bool, exception: &Exception) {
+        if origin == Origin::Log {
+            if fatal {
+                self.signs.fatal_in_log.get_or_insert(at);
+            }
+            return;
+        }
+        if fatal && self.signs.fatal.is_none() {
+            self.signs.fatal = Some((at, exception.clone()));
+        }
+        if let Some((status_at, _)) = &self.signs.status
+            && self.signs.status_error.is_none()
+            && at.us.saturating_sub(status_at.us) <= TOGETHER_US
+        {
+            self.signs.status_error = Some(exception.clone());
+        }
+        self.signs.last_error = Some((at, exception.clone()));
+    }
+
+    pub(super) fn saw_start_fail(&mut self, at: Moment, exception: Option<&Exception>) {
+        self.signs.start_failed = Some((at, exception.cloned()));
+    }
+
+    pub(super) fn saw_stopped(&mut self, at: Moment, reason: &str, exception: Option<&Exception>) {
+        if self.asked_to_close.is_none() {
+            self.signs.stopped = Some((at, reason.to_owned(), exception.cloned()));
+        }
+    }
+
+    pub(super) fn saw_returned(&mut self, at: Moment, call: &str, exception: Option<&Exception>) {
+        self.returned.push((at, call.to_owned(), exception.is_some()));
+        if self.asked_to_close.is_none() {
+            self.signs.returned = Some((at, call.to_owned(), exception.cloned()));
+        }
+    }
+
+    /// The reader reads (again): what looked like its end was none.
+    pub(super) fn saw_reading(&mut self, at: Moment) {
+        let over = |sign: Moment| at.us > sign.us.saturating_add(FLUSH_US);
+        let signs = &mut self.signs;
+        signs.start_failed.take_if(|(sign, _)| over(*sign));
+        signs.fatal.take_if(|(sign, _)| over(*sign));
+        signs.stopped.take_if(|(sign, _, _)| over(*sign));
+        signs.returned.take_if(|(sign, _, _)| over(*sign));
+        signs.status.take_if(|(sign, _)| over(*sign));
+    }
+
+    /// The reading loop turned at this time: a call that came back before was called again.
+    pub(super) fn saw_loop_turn(&mut self, turned_us: u64) {
+        self.signs
+            .returned
+            .take_if(|(sign, _, _)| turned_us > sign.us.saturating_add(FLUSH_US));
+    }
+
+    /// The end of this life, if it ended by itself. `calm_us` is how long the path has been open without a fault, and
+    /// `within_us` the recovery window: a call that came back is an end only when nothing follows it for that long,
+    /// because a reader that loops around the call waits between two calls.
+    pub(super) fn ended(&self, calm_us: u64, now_us: u64, within_us: u64) -> Option<Ended<'_>> {
+        let signs = &self.signs;
+        let unasked_exit = self
+            .exit
+            .as_ref()
+            .filter(|exit| !exit.asked && self.asked_to_close.is_none());
+        let exit_at = unasked_exit.map(|exit| exit.at);
+        let certain = [signs.earliest(), exit_at].into_iter().flatten().min();
+        let returned = signs.returned.as_ref();
+        let at = match (certain, returned) {
+            (Some(at), _) => at,
+            (None, Some((at, _, _))) if calm_us.min(now_us.saturating_sub(at.us)) >= within_us => *at,
+            _ => return None,
+        };
+        let exception = (signs.stopped.as_ref().and_then(|(_, _, e)| e.as_ref()))
+            .or(signs.fatal.as_ref().map(|(_, e)| e))
+            .or(signs.start_failed.as_ref().and_then(|(_, e)| e.as_ref()))
+            .or(signs.status.as_ref().and(signs.status_error.as_ref()))
+            .or(returned.and_then(|(_, _, e)| e.as_ref()));
+        let crashed = unasked_exit.is_some_and(|exit| exit.code != Some(0));
+        let how = match exception {
+            Some(_) if signs.claimed_after.is_none() => HowEnded::Honest,
+            None if crashed => HowEnded::Process,
+            _ => HowEnded::Silent,
+        };
+        Some(Ended {
+            member: &self.member,
+            at_us: at.us,
+            event: at.n,
+            how,
+            exception,
+            fatal: signs.fatal.is_some()
+                || signs.start_failed.is_some()
+                || signs.stopped.as_ref().is_some_and(|(_, _, e)| e.is_some()),
+            text: self.end_text(unasked_exit, exception),
+            claimed_after: signs.claimed_after.map(|at| at.n),
+        })
+    }
+
+    fn end_text(&self, exit: Option<&Exit>, exception: Option<&Exception>) -> String {
+        let signs = &self.signs;
+        let what = if let Some((_, state)) = &signs.status {
+            format!("shows the status `{}`", shown(state))
+        } else if signs.start_failed.is_some() {
+            "did not start: its start call failed".to_owned()
+        } else if let Some((_, reason, _)) = &signs.stopped {
+            format!("stopped (`{}`)", shown(reason))
+        } else if signs.fatal.is_some() {
+            "reported a fatal error".to_owned()
+        } else if let Some(exit) = exit {
+            match (exit.code, exit.signal) {
+                (_, Some(signal)) => format!("was ended by signal {signal}"),
+                (Some(code), None) => format!("exited with status {code}"),
+                (None, None) => "exited".to_owned(),
+            }
+        } else if let Some((_, call, _)) = &signs.returned {
+            format!("came back from `{}` and read no more", shown(call))
+        } else {
+            "ended".to_owned()
+        };
+        match (exception, signs.fatal_in_log) {
+            (Some(exception), _) => format!("{what} with {}", exception.label()),
+            (None, Some(_)) => format!("{what}; its error stood in the log alone"),
+            (None, None) => format!("{what} without an exception"),
+        }
+    }
+}
+
+impl Signs {
+    /// When the first certain sign of an end was seen.
+    fn earliest(&self) -> Option<Moment> {
+        [
+            self.start_failed.as_ref().map(|(at, _)| *at),
+            self.fatal.as_ref().map(|(at, _)| *at),
+            self.stopped.as_ref().map(|(at, _, _)| *at),
+            self.status.as_ref().map(|(at, _)| *at),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+}
+
+/// Whether a status word says that the reader does not come back by itself.
+pub fn is_terminal(state: &str) -> bool {
+    TERMINAL.iter().any(|word| state.eq_ignore_ascii_case(word))
+}
+
+/// Untrusted text as a sentence can hold it: control characters out, 80 characters at most.
+pub fn shown(text: &str) -> String {
+    let mut clean: String = text
+        .chars()
+        .take(80)
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect();
+    if text.chars().nth(80).is_some() {
+        clean.push('…');
+    }
+    clean
+}

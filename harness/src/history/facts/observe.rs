@@ -1,0 +1,818 @@
+//! The fold: what each event adds to the facts.
+
+use brokerfall_report::exception::{Exception, Origin};
+use brokerfall_report::history::{Entry, Event, Grade, GroupChange, Phase, Stage, StepState};
+use brokerfall_report::protocol::{CallbackCall, Done, Kind, ReaderEvent};
+
+use super::{
+    Answer, Asked, Commit, Connection, Cure, Excuse, Exit, Facts, Fault, Left, Life, Moment, Seen, Sentinel, Snapshot,
+    Standing, Window, partition_of,
+};
+
+/// Error codes after which a position may go back: the log is not what the reader thought, or the group moves.
+const EXCUSING_CODES: [&str; 6] = [
+    "OFFSET_OUT_OF_RANGE",
+    "FENCED_LEADER_EPOCH",
+    "UNKNOWN_LEADER_EPOCH",
+    "UNKNOWN_MEMBER_ID",
+    "ILLEGAL_GENERATION",
+    "REBALANCE_IN_PROGRESS",
+];
+
+impl Facts {
+    /// Takes in one entry.
+    pub fn observe(&mut self, entry: &Entry) {
+        let at = Moment {
+            n: entry.n,
+            us: entry.at_us,
+        };
+        self.now = Moment {
+            n: entry.n,
+            us: self.now.us.max(entry.at_us),
+        };
+        self.entries += 1;
+        match &entry.event {
+            Event::Opened(opened) => self.opened = Some(opened.clone()),
+            Event::Stage(stage) => self.stages.push((at, *stage)),
+            Event::Step {
+                index,
+                text,
+                state,
+                detail,
+            } => {
+                if *state == StepState::Unmet {
+                    self.troubles.unmet.push((at.n, *index, text.clone(), detail.clone()));
+                }
+            }
+            Event::Injecting { .. }
+            | Event::Injected { .. }
+            | Event::Delivered { .. }
+            | Event::Felt { .. }
+            | Event::Healing { .. }
+            | Event::Healed { .. }
+            | Event::NotProven { .. }
+            | Event::Path { .. } => self.observe_fault(at, &entry.event),
+            Event::Produced { .. }
+            | Event::Watermarks { .. }
+            | Event::Scanned { .. }
+            | Event::Targets { .. }
+            | Event::Sentinel { .. } => self.observe_oracle(at, &entry.event),
+            Event::Quiet => self.quiet = self.quiet.or(Some(at)),
+            Event::Wire { .. }
+            | Event::WireError { .. }
+            | Event::WireConnection { .. }
+            | Event::WireGroup { .. }
+            | Event::WireCommit { .. } => self.observe_wire(at, &entry.event),
+            Event::Reader {
+                member,
+                inc,
+                reader_us,
+                event,
+            } => {
+                // A reader's clock can only be behind the receipt; ahead would be the clock estimate's error.
+                let us = (*reader_us).min(at.us);
+                let life = self.life_of(member, *inc, Moment { n: at.n, us });
+                self.observe_reader(Moment { n: at.n, us }, member, life, event);
+            }
+            Event::Deviation { text } => self.troubles.deviations.push((at.n, text.clone())),
+            Event::Cure { renewed, worked, text } => self.cures.push(Cure {
+                at,
+                renewed: *renewed,
+                worked: *worked,
+                text: text.clone(),
+            }),
+            Event::Failure { of, text } => self.troubles.failures.push((at.n, *of, text.clone())),
+            Event::Starved { gap_ms } => self.troubles.starved.push((at.n, *gap_ms)),
+            Event::Skipped { reason, enable } => {
+                self.troubles.skipped = Some((at.n, reason.clone(), enable.clone()));
+            }
+            Event::Interrupted { signal } => self.troubles.interrupted = Some((at.n, signal.clone())),
+            Event::Closed => self.closed = Some(at),
+            Event::Spawned { .. }
+            | Event::Asked { .. }
+            | Event::ProtocolBroken { .. }
+            | Event::ReaderBlocked { .. }
+            | Event::ReaderUnblocked { .. }
+            | Event::Exited { .. }
+            | Event::Sample { .. }
+            | Event::Left { .. } => self.observe_process(at, &entry.event),
+        }
+    }
+
+    fn observe_fault(&mut self, at: Moment, event: &Event) {
+        let mut prove = |name: &str, grade: Grade| {
+            if let Some(fault) = self.faults.named_mut(name) {
+                fault.proven.entry(grade).or_insert(at);
+            }
+        };
+        match event {
+            Event::Injected { fault, .. } => prove(fault, Grade::Injected),
+            Event::Delivered { fault, .. } => prove(fault, Grade::Delivered),
+            Event::Felt { fault, .. } => prove(fault, Grade::Felt),
+            Event::Injecting { fault, kind, text, .. } => self.faults.all.push(Fault {
+                name: fault.clone(),
+                kind: kind.clone(),
+                text: text.clone(),
+                injecting: at,
+                proven: std::collections::BTreeMap::new(),
+                healing: None,
+                healed: None,
+            }),
+            Event::Healing { fault } => {
+                if let Some(fault) = self.faults.named_mut(fault) {
+                    fault.healing.get_or_insert(at);
+                }
+            }
+            Event::Healed { fault, .. } => {
+                if let Some(fault) = self.faults.named_mut(fault) {
+                    fault.healed.get_or_insert(at);
+                }
+            }
+            Event::NotProven { fault, wanted, text } => {
+                self.troubles
+                    .not_proven
+                    .push((at.n, fault.clone(), *wanted, text.clone()));
+            }
+            Event::Path { open, .. } => self.faults.path.push((at, *open)),
+            _ => {}
+        }
+    }
+
+    fn observe_oracle(&mut self, at: Moment, event: &Event) {
+        match event {
+            Event::Produced {
+                topic,
+                partition,
+                ids,
+                offsets,
+                outcome,
+            } => {
+                self.partition_mut(topic, *partition)
+                    .log
+                    .produced(at, ids, offsets, *outcome);
+                self.refresh(topic, *partition, at);
+            }
+            Event::Watermarks {
+                topic,
+                partition,
+                log_start,
+                log_end,
+            } => {
+                let log = &mut self.partition_mut(topic, *partition).log;
+                let before = log.truncated.len();
+                log.watermarks(at, *log_start, *log_end);
+                if log.truncated.len() > before {
+                    self.excuses.push(Excuse {
+                        at,
+                        life: None,
+                        client: None,
+                        partition: Some((topic.clone(), *partition)),
+                        what: "the log was recreated or truncated",
+                    });
+                }
+            }
+            Event::Scanned {
+                topic,
+                partition,
+                from,
+                to,
+                ids,
+                offsets,
+            } => {
+                self.partition_mut(topic, *partition)
+                    .log
+                    .scanned(at, *from, *to, ids, offsets);
+                self.refresh(topic, *partition, at);
+            }
+            Event::Targets { member, ends } => {
+                self.members
+                    .entry(member.clone())
+                    .or_default()
+                    .targets
+                    .push((at, ends.clone()));
+            }
+            Event::Sentinel { round, records } => {
+                let records = records
+                    .iter()
+                    .map(|record| {
+                        let reads = self.partition(&record.topic, record.partition).map(|p| &p.reads);
+                        // A fast reader can have it before the acknowledgement is recorded.
+                        let there = reads.is_some_and(|reads| reads.has(record.id, Some(record.offset)));
+                        (record.clone(), there.then_some(at))
+                    })
+                    .collect();
+                self.sentinels.push(Sentinel {
+                    round: *round,
+                    at,
+                    records,
+                });
+            }
+            _ => {}
+        }
+    }
+
+    fn observe_wire(&mut self, at: Moment, event: &Event) {
+        match event {
+            Event::Wire {
+                client,
+                span_us,
+                requests,
+                connects,
+                fetch_offsets,
+            } => {
+                for fetched in fetch_offsets {
+                    let topic = self.wire.fetched.entry(fetched.topic.clone()).or_default();
+                    let highest = topic.entry(fetched.partition).or_default();
+                    *highest = (*highest).max(fetched.offset);
+                }
+                self.wire.windows.push(Window {
+                    at,
+                    client: client.clone(),
+                    span_us: *span_us,
+                    requests: requests.iter().map(|(api, n)| (api.clone(), *n)).collect(),
+                    connects: *connects,
+                });
+            }
+            Event::WireError {
+                client,
+                api,
+                code,
+                topic,
+                partition,
+                injected_by,
+                count,
+            } => {
+                if EXCUSING_CODES.contains(&code.name.as_str()) {
+                    self.excuses.push(Excuse {
+                        at,
+                        life: None,
+                        client: Some(client.clone()),
+                        partition: topic.clone().zip(*partition),
+                        what: "an error code on the wire",
+                    });
+                }
+                self.wire.answers.push(Answer {
+                    at,
+                    client: client.clone(),
+                    api: api.clone(),
+                    code: code.clone(),
+                    topic: topic.clone(),
+                    partition: *partition,
+                    injected_by: injected_by.clone(),
+                    count: *count,
+                });
+            }
+            Event::WireConnection {
+                node, change, count, ..
+            } => self.wire.connections.push(Connection {
+                at,
+                node: *node,
+                change: *change,
+                count: *count,
+            }),
+            Event::WireGroup { client, change, .. } => {
+                if !matches!(change, GroupChange::Alive { .. }) {
+                    self.excuses.push(Excuse {
+                        at,
+                        life: None,
+                        client: Some(client.clone()),
+                        partition: None,
+                        what: "a rebalance on the wire",
+                    });
+                }
+                if matches!(change, GroupChange::Joined { .. } | GroupChange::Synced { .. })
+                    && let Some(life) = self.last_life(client)
+                    && let Some(life) = self.lives.get_mut(life)
+                {
+                    life.saw_loop_turn(at.us);
+                }
+                self.wire.standings.push(Standing {
+                    at,
+                    client: client.clone(),
+                    change: change.clone(),
+                });
+            }
+            Event::WireCommit {
+                client,
+                topic,
+                partition,
+                offset,
+                code,
+                ..
+            } if *code == 0 => {
+                self.wire.commits.push(Commit {
+                    at,
+                    member: client.clone(),
+                    topic: topic.clone(),
+                    partition: *partition,
+                    offset: *offset,
+                    on_wire: true,
+                });
+            }
+            _ => {}
+        }
+    }
+
+    fn observe_process(&mut self, at: Moment, event: &Event) {
+        match event {
+            Event::Spawned { member, .. } => {
+                let process = self.processes;
+                self.processes += 1;
+                self.begin(member, process, 0, at);
+            }
+            Event::Asked {
+                member, id, command, ..
+            } => {
+                let life = self.last_life(member);
+                if matches!(command.as_str(), "stop" | "restart")
+                    && let Some(life) = life.and_then(|life| self.lives.get_mut(life))
+                {
+                    life.asked_to_close.get_or_insert(at);
+                }
+                if let (Some(life), "snapshot") = (life, command.as_str()) {
+                    self.snapshots.push(Snapshot {
+                        asked: at,
+                        life,
+                        done: None,
+                        entries: std::collections::BTreeMap::new(),
+                    });
+                }
+                self.asked.push(Asked {
+                    member: member.clone(),
+                    id: *id,
+                    command: command.clone(),
+                    at,
+                    life,
+                    answer: None,
+                });
+            }
+            Event::ProtocolBroken { member, text, .. } => {
+                self.troubles.protocol.push((at.n, member.clone(), text.clone()));
+            }
+            Event::ReaderBlocked { member, since_us } => {
+                if let Some(life) = self.last_life_mut(member) {
+                    life.blocked.push((*since_us, None));
+                }
+            }
+            Event::ReaderUnblocked { member } => {
+                if let Some((_, until)) = self.last_life_mut(member).and_then(|life| life.blocked.last_mut()) {
+                    until.get_or_insert(at.us);
+                }
+            }
+            Event::Exited {
+                member,
+                code,
+                signal,
+                asked,
+                ..
+            } => {
+                let fixed = self.fixed();
+                if let Some(life) = self.last_life_mut(member) {
+                    let after = fixed.is_some_and(|fixed| life.born < fixed);
+                    life.exit = Some(Exit {
+                        at,
+                        code: *code,
+                        signal: *signal,
+                        asked: *asked || after,
+                    });
+                }
+            }
+            Event::Sample { member, cpu_ms, .. } => {
+                if let Some(life) = self.last_life_mut(member) {
+                    life.cpu.push((at, *cpu_ms));
+                }
+            }
+            Event::Left {
+                member,
+                stopped_ms,
+                processes,
+                connections,
+            } => {
+                let life = self.last_life(member);
+                self.left.push(Left {
+                    at,
+                    member: member.clone(),
+                    life,
+                    stopped_ms: *stopped_ms,
+                    processes: processes.clone(),
+                    connections: *connections,
+                });
+            }
+            _ => {}
+        }
+    }
+
+    fn observe_reader(&mut self, at: Moment, member: &str, index: usize, event: &ReaderEvent) {
+        let phase = self.phase_of(index);
+        let open = !self.is_fixed_for(index);
+        match event {
+            ReaderEvent::Hello(hello) => {
+                self.members.entry(member.to_owned()).or_default().hello = Some(hello.clone());
+            }
+            ReaderEvent::Records { partitions } => {
+                let mut count = 0u64;
+                for delivered in partitions {
+                    let partition = self.partition_mut(&delivered.topic, delivered.partition);
+                    count = count.saturating_add(partition.reads.delivered(at, index, delivered));
+                    if let Some(life) = self.lives.get_mut(index) {
+                        life.tells_offsets |= delivered.offsets.is_some();
+                        life.tells_ids |= delivered.ids.is_some();
+                    }
+                    self.refresh(&delivered.topic, delivered.partition, at);
+                    self.look_for_sentinels(&delivered.topic, delivered.partition, at);
+                }
+                if count > 0 {
+                    let total = self.delivered_total().saturating_add(count);
+                    self.delivered.push((at, total));
+                    if let (true, Some(life)) = (open, self.lives.get_mut(index)) {
+                        life.saw_reading(at);
+                    }
+                }
+            }
+            ReaderEvent::Deleted { keys } => self.observe_deleted(at, index, keys),
+            ReaderEvent::Heartbeat(heartbeat) => {
+                for told in heartbeat.positions.as_deref().unwrap_or_default() {
+                    let reach = self
+                        .partition_mut(&told.topic, told.partition)
+                        .reads
+                        .reach
+                        .entry(index)
+                        .or_default();
+                    if reach.told.last().map(|(_, p)| *p) != Some(told.offset) {
+                        reach.told.push((at, told.offset));
+                        self.refresh(&told.topic, told.partition, at);
+                        self.look_for_sentinels(&told.topic, told.partition, at);
+                    }
+                }
+                let Some(life) = self.lives.get_mut(index) else { return };
+                life.last_heartbeat = Some(at);
+                life.saw_claims(at, &heartbeat.claims);
+                if let Some(&errors) = heartbeat.counters.get("callback_errors")
+                    && life.callback_errors.last().map(|(_, n)| *n) != Some(errors)
+                {
+                    life.callback_errors.push((at, errors));
+                }
+                if open {
+                    if !life.tells_status {
+                        life.saw_status(at, &heartbeat.state);
+                    }
+                    if let Some(age_ms) = heartbeat.loop_age_ms.filter(|age| age.is_finite() && *age >= 0.0) {
+                        life.saw_loop_turn(at.us.saturating_sub((age_ms * 1000.0) as u64));
+                    }
+                }
+            }
+            ReaderEvent::Started => {
+                if let Some(life) = self.lives.get_mut(index) {
+                    life.started.get_or_insert(at);
+                    if open {
+                        life.saw_reading(at);
+                    }
+                }
+                self.excuse(at, index, "the reader started");
+            }
+            ReaderEvent::Stopped { reason, exception } => {
+                if let Some(exception) = exception {
+                    self.saw(at, index, phase, Origin::Reader, true, 1, exception);
+                }
+                if let (true, Some(life)) = (open, self.lives.get_mut(index)) {
+                    life.saw_stopped(at, reason, exception.as_ref());
+                }
+            }
+            ReaderEvent::Done(done) => self.observe_done(at, member, index, phase, done),
+            ReaderEvent::Rebalanced { .. } => self.excuse(at, index, "a rebalance"),
+            ReaderEvent::Reset { .. } => {
+                self.resets.push(at);
+                self.excuse(at, index, "a reset");
+            }
+            ReaderEvent::Committed { offsets } => {
+                for position in offsets {
+                    self.wire.commits.push(Commit {
+                        at,
+                        member: member.to_owned(),
+                        topic: position.topic.clone(),
+                        partition: position.partition,
+                        offset: position.offset,
+                        on_wire: false,
+                    });
+                }
+            }
+            ReaderEvent::CaughtUp => {
+                if let Some(life) = self.lives.get_mut(index) {
+                    life.caught_up.push(at);
+                }
+            }
+            ReaderEvent::Status { state, .. } => {
+                if let (true, Some(life)) = (open, self.lives.get_mut(index)) {
+                    life.tells_status = true;
+                    life.saw_status(at, state);
+                }
+            }
+            ReaderEvent::SnapshotPart { id, entries } => {
+                let asked = self
+                    .asked
+                    .iter()
+                    .rev()
+                    .find(|asked| asked.member == member && asked.id == *id);
+                let Some(asked_at) = asked.map(|asked| asked.at) else {
+                    return;
+                };
+                if let Some(snapshot) = self.snapshots.iter_mut().rev().find(|s| s.asked == asked_at) {
+                    snapshot.entries.extend(entries.iter().cloned());
+                }
+            }
+            ReaderEvent::CallbackEntered(call) => self.observe_struck(at, index, call, false),
+            ReaderEvent::CallbackRaised(call) => self.observe_struck(at, index, call, true),
+            ReaderEvent::Returned { call, error, .. } => {
+                if let Some(exception) = error {
+                    self.saw(at, index, phase, Origin::Reader, false, 1, exception);
+                }
+                if let (true, Some(life)) = (open, self.lives.get_mut(index)) {
+                    life.saw_returned(at, call, error.as_ref());
+                }
+                // The caller may call again, which begins a session of its own.
+                self.excuse(at, index, "a call that came back");
+            }
+            ReaderEvent::Error {
+                origin,
+                fatal,
+                exception,
+                count,
+            } => {
+                self.errors.push((at, index, *origin, *count));
+                self.saw(at, index, phase, *origin, *fatal, *count, exception);
+                if let (true, Some(life)) = (open, self.lives.get_mut(index)) {
+                    life.saw_error(at, *origin, *fatal, exception);
+                }
+            }
+        }
+    }
+
+    fn observe_deleted(&mut self, at: Moment, index: usize, keys: &[String]) {
+        if let Some(life) = self.lives.get_mut(index) {
+            life.keys_deleted = life.keys_deleted.saturating_add(keys.len() as u64);
+        }
+        let Some(topic) = self.table_topic().map(str::to_owned) else {
+            return;
+        };
+        let mut partitions: Vec<u32> = keys.iter().filter_map(|key| partition_of(key)).collect();
+        partitions.sort_unstable();
+        partitions.dedup();
+        for partition in partitions {
+            self.partition_mut(&topic, partition).reads.touched.push(at);
+            self.last_progress = self.last_progress.max(Some(at.us));
+        }
+    }
+
+    fn observe_done(&mut self, at: Moment, member: &str, index: usize, phase: Phase, done: &Done) {
+        if let Some(exception) = &done.error {
+            self.saw(at, index, phase, Origin::Reader, false, 1, exception);
+        }
+        let open = !self.is_fixed_for(index);
+        let Some(asked) = self
+            .asked
+            .iter_mut()
+            .rev()
+            .find(|asked| asked.member == member && asked.id == done.id)
+        else {
+            return;
+        };
+        asked.answer = Some((at, done.clone()));
+        let (command, asked_at) = (asked.command.clone(), asked.at);
+        match command.as_str() {
+            "start" | "restart" => {
+                if let Some(life) = self.lives.get_mut(index) {
+                    if done.ok {
+                        life.started.get_or_insert(at);
+                    } else if open {
+                        life.saw_start_fail(at, done.error.as_ref());
+                    }
+                }
+            }
+            "snapshot" if done.ok => self.snapshot_complete(at, index, asked_at),
+            _ => {}
+        }
+    }
+
+    fn snapshot_complete(&mut self, at: Moment, index: usize, asked_at: Moment) {
+        let Some(place) = self.snapshots.iter().rposition(|s| s.asked == asked_at) else {
+            return;
+        };
+        let Some(topic) = self.table_topic().map(str::to_owned) else {
+            return;
+        };
+        // Only the newest complete one is judged; a table of 500,000 keys is worth not keeping twice.
+        let Some(snapshot) = self.snapshots.get_mut(place) else {
+            return;
+        };
+        snapshot.done = Some(at);
+        let mut highest = std::collections::BTreeMap::new();
+        for (key, id) in &snapshot.entries {
+            if let (Some(partition), Some(id)) = (partition_of(key), id) {
+                let last = highest.entry(partition).or_insert(*id);
+                *last = (*id).max(*last);
+            }
+        }
+        let mut shown = Vec::new();
+        for (sentinel, record) in self.pending_sentinels() {
+            if record.topic == topic {
+                let generator = self.generator(&topic);
+                let key = generator.map(|generator| generator.key(record.partition, record.id));
+                let entries = self.snapshots.get(place).map(|s| &s.entries);
+                if let (Some(key), Some(entries)) = (key, entries)
+                    && entries.get(&key) == Some(&Some(record.id))
+                {
+                    shown.push((sentinel, record.partition));
+                }
+            }
+        }
+        for (sentinel, partition) in shown {
+            self.sentinel_seen(sentinel, &topic, partition, at);
+        }
+        for (partition, last) in highest {
+            let partition_facts = self.partition_mut(&topic, partition);
+            // A snapshot cannot show what the oracle never wrote; that is for the invariants to say, not a position.
+            if partition_facts.log.offset_of(last).is_some() {
+                let reach = partition_facts.reads.reach.entry(index).or_default();
+                reach.last_id = reach.last_id.max(Some(last));
+            }
+            self.refresh(&topic, partition, at);
+        }
+        self.snapshots.drain(..place);
+    }
+
+    fn observe_struck(&mut self, at: Moment, index: usize, call: &CallbackCall, raised: bool) {
+        self.struck.push((at, index, call.clone(), raised));
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "they are the fields of one record")]
+    fn saw(
+        &mut self,
+        at: Moment,
+        index: usize,
+        phase: Phase,
+        origin: Origin,
+        fatal: bool,
+        count: u64,
+        exception: &Exception,
+    ) {
+        // What a cure's fresh reader raises says nothing of the patient.
+        if self.is_cure(index) {
+            return;
+        }
+        let key = exception.fingerprint(phase, origin);
+        let seen = self.seen.entry(key).or_insert_with(|| Seen {
+            exception: exception.clone(),
+            origin,
+            phase,
+            fatal: false,
+            count: 0,
+            first: at,
+            life: Some(index),
+        });
+        seen.fatal |= fatal;
+        seen.count = seen.count.saturating_add(count);
+    }
+
+    fn excuse(&mut self, at: Moment, life: usize, what: &'static str) {
+        self.excuses.push(Excuse {
+            at,
+            life: Some(life),
+            client: None,
+            partition: None,
+            what,
+        });
+    }
+
+    /// The life that an event of this incarnation belongs to; a higher incarnation begins a new one.
+    fn life_of(&mut self, member: &str, inc: u32, at: Moment) -> usize {
+        let Some(last) = self.last_life(member) else {
+            let process = self.processes;
+            self.processes += 1;
+            return self.begin(member, process, inc, at);
+        };
+        let Some(life) = self.lives.get_mut(last) else {
+            return last;
+        };
+        if inc <= life.inc {
+            let process = life.process;
+            let earlier = self.members.get(member).and_then(|m| {
+                m.lives
+                    .iter()
+                    .rev()
+                    .find(|&&i| self.lives.get(i).is_some_and(|l| l.process == process && l.inc == inc))
+            });
+            return earlier.copied().unwrap_or(last);
+        }
+        if life.inc == 0 {
+            life.inc = inc;
+            return last;
+        }
+        let process = life.process;
+        self.begin(member, process, inc, at)
+    }
+
+    fn begin(&mut self, member: &str, process: usize, inc: u32, at: Moment) -> usize {
+        if let Some(life) = self.last_life_mut(member) {
+            life.over = Some(at);
+        }
+        let index = self.lives.len();
+        self.lives.push(Life::new(member, process, inc, at));
+        self.members.entry(member.to_owned()).or_default().lives.push(index);
+        if self.kind() != Kind::Group {
+            for partition in self.topics.values_mut().flat_map(|topic| topic.values_mut()) {
+                partition.reads.mark(at, None);
+            }
+        }
+        index
+    }
+
+    /// Brings the patient's position in a partition up to date.
+    fn refresh(&mut self, topic: &str, partition: u32, at: Moment) {
+        let group = self.kind() == Kind::Group;
+        let mut position = None;
+        if let Some(facts) = self.partition(topic, partition) {
+            for &life in facts.reads.reach.keys() {
+                let counts = group || self.lives.get(life).is_some_and(|life| life.over.is_none());
+                if counts {
+                    position = position.max(facts.reads.position_of(life, &facts.log, self.trusts_told(life)));
+                }
+            }
+        }
+        if self.partition_mut(topic, partition).reads.mark(at, position) {
+            self.last_progress = self.last_progress.max(Some(at.us));
+        }
+    }
+
+    fn look_for_sentinels(&mut self, topic: &str, partition: u32, at: Moment) {
+        let mut arrived = Vec::new();
+        for (sentinel, record) in self.pending_sentinels() {
+            if record.topic == topic && record.partition == partition {
+                let Some(facts) = self.partition(topic, partition) else {
+                    continue;
+                };
+                let told = facts.reads.ids.is_empty()
+                    && facts.reads.offsets.is_empty()
+                    && facts.reads.position().is_some_and(|position| position > record.offset);
+                if told || facts.reads.has(record.id, Some(record.offset)) {
+                    arrived.push(sentinel);
+                }
+            }
+        }
+        for sentinel in arrived {
+            self.sentinel_seen(sentinel, topic, partition, at);
+        }
+    }
+
+    fn pending_sentinels(&self) -> impl Iterator<Item = (usize, &brokerfall_report::history::SentinelRecord)> {
+        self.sentinels.iter().enumerate().flat_map(|(i, sentinel)| {
+            sentinel
+                .records
+                .iter()
+                .filter(|(_, arrived)| arrived.is_none())
+                .map(move |(record, _)| (i, record))
+        })
+    }
+
+    fn sentinel_seen(&mut self, sentinel: usize, topic: &str, partition: u32, at: Moment) {
+        if let Some(sentinel) = self.sentinels.get_mut(sentinel) {
+            for (record, arrived) in &mut sentinel.records {
+                if record.topic == topic && record.partition == partition {
+                    arrived.get_or_insert(at);
+                }
+            }
+        }
+    }
+
+    /// The phase that a life is in now.
+    fn phase_of(&self, index: usize) -> Phase {
+        let Some(life) = self.lives.get(index) else {
+            return Phase::Start;
+        };
+        let stopping = matches!(self.stage(), Some(Stage::Stopping | Stage::Closing));
+        if life.asked_to_close.is_some() || stopping {
+            Phase::Close
+        } else if life.started.is_none() && self.delivered_total() == 0 {
+            Phase::Start
+        } else if self.reached_targets() {
+            Phase::Live
+        } else {
+            Phase::CatchUp
+        }
+    }
+
+    /// The life's verdict is fixed: what it does from here on is not judged.
+    fn is_fixed_for(&self, index: usize) -> bool {
+        match (self.fixed(), self.lives.get(index)) {
+            (Some(fixed), Some(life)) => life.born < fixed,
+            _ => false,
+        }
+    }
+
+    /// The life began after the patient's verdict was fixed.
+    pub(crate) fn is_cure(&self, index: usize) -> bool {
+        match (self.fixed(), self.lives.get(index)) {
+            (Some(fixed), Some(life)) => life.born >= fixed,
+            _ => false,
+        }
+    }
+}
