@@ -1,0 +1,538 @@
+//! Plans that are well formed and still impossible.
+
+use std::ops::Range;
+
+use brokerfall_report::history::Phase;
+use brokerfall_report::protocol::{Kind, Times};
+
+use super::diagnostics::{Sink, nearest, quoted, unknown};
+use super::plan::{Action, Plan, Step};
+use super::tree::{At, Node};
+use super::words::{ANSWERABLE_APIS, APIS, ERROR_CODES, error_code};
+use crate::fault::panic_callback::{How, On, PanicCallback};
+use crate::fault::partition::{Heals, Mode, Partition, Way};
+use crate::fault::{BrokerChoice, FaultSpec};
+
+/// Partitions of a topic beyond this are a slip: the mock answers Metadata for each.
+const MOST_PARTITIONS: u32 = 1000;
+
+/// Says everything that makes the plan impossible.
+pub(super) fn plan(plan: &Plan, root: &Node, sink: &Sink<'_>) {
+    let check = Check { plan, root, sink };
+    check.whole();
+    check.topics();
+    check.triggers();
+    check.names_and_heals();
+    for (n, step) in plan.steps.iter().enumerate() {
+        check.action(n, step);
+    }
+    check.kinds();
+}
+
+struct Check<'a> {
+    plan: &'a Plan,
+    root: &'a Node,
+    sink: &'a Sink<'a>,
+}
+
+impl Check<'_> {
+    fn at(&self, path: &[At<'_>], message: impl Into<String>) {
+        self.sink.push(&self.root.span_at(path), message);
+    }
+
+    fn at_top(&self, path: &[&str], message: impl Into<String>) {
+        let path: Vec<At<'_>> = path.iter().map(|key| At::Key(key)).collect();
+        self.at(&path, message);
+    }
+
+    fn at_topic(&self, n: usize, path: &[&str], message: impl Into<String>) {
+        self.sink.push(&self.span_in("topic", n, path), message);
+    }
+
+    fn at_step(&self, n: usize, path: &[&str], message: impl Into<String>) {
+        self.sink.push(&self.span_in("step", n, path), message);
+    }
+
+    fn span_in(&self, list: &str, n: usize, path: &[&str]) -> Range<usize> {
+        let mut full = vec![At::Key(list), At::Index(n)];
+        full.extend(path.iter().map(|key| At::Key(key)));
+        self.root.span_at(&full)
+    }
+
+    fn whole(&self) {
+        let Plan {
+            cluster,
+            reader,
+            load,
+            expect,
+            ..
+        } = self.plan;
+        if self.plan.title.trim().is_empty() || self.plan.title.contains('\n') {
+            self.at_top(&["title"], "the title is empty or has several lines (wanted one line)");
+        }
+        if let Some(tag) = self.plan.tags.iter().find(|tag| !is_word(tag)) {
+            let text = format!("tag {} is no word (wanted letters, digits, `.`, `_`, `-`)", quoted(tag));
+            self.at_top(&["tags"], text);
+        }
+        if !(1..=3).contains(&cluster.brokers) {
+            let text = format!("a cluster of {} brokers cannot be had (wanted 1 to 3)", cluster.brokers);
+            self.at_top(&["cluster", "brokers"], text);
+        }
+        if reader.members == 0 {
+            self.at_top(
+                &["reader", "members"],
+                "a reader of 0 members reads nothing (wanted 1 at least)",
+            );
+        }
+        if reader.members > 1 && reader.kind.is_some_and(|kind| kind != Kind::Group) {
+            self.at_top(
+                &["reader", "members"],
+                "only kind `group` has several members (set `kind = \"group\"` or `members = 1`)",
+            );
+        }
+        if reader.session.is_some() && reader.kind.is_some_and(|kind| kind != Kind::Group) {
+            self.at_top(
+                &["reader", "session"],
+                "only kind `group` has a session (drop `session` or set the kind)",
+            );
+        }
+        if reader.session.is_some_and(|session| session.is_zero()) {
+            self.at_top(
+                &["reader", "session"],
+                "a session of no length ends at once (wanted \"1s\" at least)",
+            );
+        }
+        if let Some(load) = load {
+            if self.plan.quiet() {
+                self.at_top(&["load"], self.quiet_rule("load"));
+            }
+            if !(load.per_second > 0.0 && load.per_second <= 100_000.0) {
+                let text = format!(
+                    "a rate of {} records a second cannot be kept (wanted above 0, at most 100000)",
+                    load.per_second
+                );
+                self.at_top(&["load", "rate"], text);
+            }
+        }
+        if expect.within.is_some_and(|within| within.is_zero()) {
+            self.at_top(
+                &["expect", "within"],
+                "no reader recovers within no time (wanted \"1s\" at least)",
+            );
+        }
+    }
+
+    fn quiet_rule(&self, what: &str) -> String {
+        format!(
+            "{what} in phase `{}`: a new record could wake a reader that should wake by itself (drop it, or use phase `live`)",
+            self.plan.phase.name()
+        )
+    }
+
+    fn topics(&self) {
+        let brokers = self.plan.cluster.brokers;
+        for (n, topic) in self.plan.topics.iter().enumerate() {
+            let legal = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+            if topic.name.is_empty()
+                || topic.name.len() > 249
+                || !topic.name.chars().all(legal)
+                || [".", ".."].contains(&topic.name.as_str())
+            {
+                let text = format!(
+                    "topic {} is no name for Kafka (wanted up to 249 letters, digits, `.`, `_`, `-`)",
+                    quoted(&topic.name)
+                );
+                self.at_topic(n, &["name"], text);
+            }
+            if self.plan.topics[..n].iter().any(|other| other.name == topic.name) {
+                let text = format!("topic {} stands twice in the scenario", quoted(&topic.name));
+                self.at_topic(n, &["name"], text);
+            }
+            if !(1..=MOST_PARTITIONS).contains(&topic.partitions) {
+                let text = format!(
+                    "{} partitions cannot be had (wanted 1 to {MOST_PARTITIONS})",
+                    topic.partitions
+                );
+                self.at_topic(n, &["partitions"], text);
+            }
+            if let Some(replicas) = topic.replicas
+                && !(1..=brokers).contains(&replicas)
+            {
+                let text = format!("{replicas} replicas do not fit a cluster of {brokers} (wanted 1 to {brokers})");
+                self.at_topic(n, &["replicas"], text);
+            }
+            if topic.generator.keys == 0 {
+                self.at_topic(
+                    n,
+                    &["preload", "keys"],
+                    "0 keys leave a record without one (wanted 1 at least)",
+                );
+            }
+            if topic.generator.value_bytes > 900_000 {
+                let text = format!(
+                    "a value of {} bytes is above what a broker takes (at most 900000)",
+                    topic.generator.value_bytes
+                );
+                self.at_topic(n, &["preload", "value-bytes"], text);
+            }
+            if topic.generator.tombstone_every == Some(0) {
+                self.at_topic(
+                    n,
+                    &["preload", "tombstone-every"],
+                    "every 0th record is none (wanted 1 at least, or leave it out)",
+                );
+            }
+        }
+    }
+
+    fn triggers(&self) {
+        let mut started = false;
+        for (n, step) in self.plan.steps.iter().enumerate() {
+            let when = &step.when;
+            if when.before_start {
+                if started {
+                    self.at_step(
+                        n,
+                        &["when", "before-start"],
+                        "`before-start` after a step that waits for the reader (move it to the front)",
+                    );
+                }
+                if when.caught_up.is_some() || when.delivered.is_some() || when.wire.is_some() {
+                    self.at_step(
+                        n,
+                        &["when"],
+                        "nothing is read before the start (drop `before-start` or the other triggers)",
+                    );
+                }
+            } else {
+                started = true;
+            }
+            if when.delivered == Some(0) {
+                self.at_step(
+                    n,
+                    &["when", "delivered"],
+                    "0 records are delivered at any time (wanted 1 at least)",
+                );
+            }
+            if let Some(wire) = &when.wire {
+                if wire.count == 0 {
+                    self.at_step(
+                        n,
+                        &["when", "wire", "count"],
+                        "0 requests are seen at any time (wanted 1 at least)",
+                    );
+                }
+                let apis: Vec<&str> = APIS.iter().map(String::as_str).collect();
+                if !apis.contains(&wire.api.as_str()) {
+                    self.at_step(n, &["when", "wire", "api"], unknown("api", &wire.api, &apis));
+                }
+            }
+            if step.wait.is_zero() {
+                self.at_step(
+                    n,
+                    &["wait"],
+                    "a wait of no length is over before it begins (wanted \"1s\" at least)",
+                );
+            }
+        }
+        let first_fault = self
+            .plan
+            .steps
+            .iter()
+            .enumerate()
+            .find(|(_, step)| matches!(step.action, Action::Do { .. }));
+        if let Some((n, step)) = first_fault {
+            let phase = self.plan.phase;
+            if step.when.before_start && !matches!(phase, Phase::Start | Phase::CatchUp) {
+                let text = format!(
+                    "the first fault comes before the start, so it cannot hit phase `{}`",
+                    phase.name()
+                );
+                self.at_step(n, &["when", "before-start"], text);
+            }
+            let caught_up = self.plan.steps[..=n]
+                .iter()
+                .filter_map(|step| step.when.caught_up)
+                .next_back();
+            let contradicts = match phase {
+                Phase::Start | Phase::CatchUp => caught_up == Some(true),
+                _ => caught_up == Some(false),
+            };
+            if contradicts {
+                let text = format!(
+                    "the first fault waits for the wrong thing to hit phase `{}`",
+                    phase.name()
+                );
+                self.at_step(n, &["when", "caught-up"], text);
+            }
+        }
+    }
+
+    fn names_and_heals(&self) {
+        let steps = &self.plan.steps;
+        let mut in_force: Vec<&str> = Vec::new();
+        for (n, step) in steps.iter().enumerate() {
+            if !is_word(&step.name) {
+                let text = format!(
+                    "step {} is no name (wanted letters, digits, `.`, `_`, `-`)",
+                    quoted(&step.name)
+                );
+                self.at_step(n, &["name"], text);
+            }
+            if steps[..n].iter().any(|other| other.name == step.name) {
+                self.at_step(n, &["name"], format!("two steps are named {}", quoted(&step.name)));
+            }
+            match &step.action {
+                Action::Do { .. } | Action::Join => in_force.push(&step.name),
+                Action::Heal(names) => {
+                    for (i, name) in names.iter().enumerate() {
+                        self.heal(n, i, name, &in_force);
+                    }
+                    in_force.retain(|fault| !names.iter().any(|name| name == fault));
+                }
+                Action::HealAll => {
+                    if in_force.is_empty() {
+                        self.at_step(
+                            n,
+                            &["heal"],
+                            "nothing is in force here (inject a fault in a step before)",
+                        );
+                    }
+                    in_force.clear();
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn heal(&self, n: usize, i: usize, name: &str, in_force: &[&str]) {
+        let steps = &self.plan.steps;
+        let faults: Vec<&str> = steps
+            .iter()
+            .filter(|step| matches!(step.action, Action::Do { .. } | Action::Join))
+            .map(|step| step.name.as_str())
+            .collect();
+        let shown = quoted(name);
+        let message = if in_force.contains(&name) {
+            return;
+        } else if !faults.contains(&name) {
+            if steps.iter().any(|step| step.name == name) {
+                format!("step {shown} injects nothing that could be healed")
+            } else {
+                match nearest(name, faults.iter().copied()) {
+                    Some(near) => format!("heal of an unknown step {shown} (did you mean `{near}`?)"),
+                    None => format!("heal of an unknown step {shown}"),
+                }
+            }
+        } else if steps[..n].iter().any(|step| step.name == name) {
+            format!("step {shown} is healed twice")
+        } else {
+            format!("step {shown} is healed before it is injected")
+        };
+        self.at(&[At::Key("step"), At::Index(n), At::Key("heal"), At::Index(i)], message);
+    }
+
+    fn action(&self, n: usize, step: &Step) {
+        let before_start = step.when.before_start;
+        match &step.action {
+            Action::Do { fault, .. } => {
+                if before_start && matches!(fault, FaultSpec::PauseReader(_) | FaultSpec::KillReader(_)) {
+                    self.at_step(
+                        n,
+                        &["when", "before-start"],
+                        "there is no reader to strike before the start",
+                    );
+                }
+                self.fault(n, fault);
+            }
+            Action::Produce(records) => {
+                if self.plan.quiet() {
+                    self.at_step(n, &["do"], self.quiet_rule("`produce`"));
+                }
+                if *records == 0 {
+                    self.at_step(
+                        n,
+                        &["do", "produce", "records"],
+                        "0 records are none (wanted 1 at least)",
+                    );
+                }
+            }
+            Action::Snapshot | Action::Barrier | Action::Commit | Action::Restart | Action::Join if before_start => {
+                self.at_step(
+                    n,
+                    &["when", "before-start"],
+                    "there is no reader to ask before the start",
+                );
+            }
+            _ => {}
+        }
+    }
+
+    fn fault(&self, n: usize, fault: &FaultSpec) {
+        match fault {
+            FaultSpec::KillBroker(kill) => self.broker(n, &["do", "kill-broker", "broker"], &kill.broker),
+            FaultSpec::PauseBroker(pause) => self.broker(n, &["do", "pause-broker", "broker"], &pause.broker),
+            FaultSpec::Partition(partition) => self.partition(n, partition),
+            FaultSpec::DeleteSegments(delete) => {
+                self.place(n, "delete-segments", delete.topic.as_deref(), delete.partition);
+            }
+            FaultSpec::PanicCallback(panic) => self.callback(n, panic),
+            FaultSpec::AnswerError(answer) => {
+                let api = answer.api.as_str();
+                if !ANSWERABLE_APIS.contains(&api) {
+                    let text = if APIS.iter().any(|known| known == api) {
+                        format!(
+                            "the link cannot change answers of `{api}` (it can those of {})",
+                            ANSWERABLE_APIS.join(", ")
+                        )
+                    } else {
+                        unknown("api", api, &ANSWERABLE_APIS)
+                    };
+                    self.at_step(n, &["do", "answer-error", "api"], text);
+                }
+                if error_code(&answer.code).is_none() {
+                    let codes: Vec<&str> = ERROR_CODES.iter().map(|code| code.name.as_str()).collect();
+                    self.at_step(
+                        n,
+                        &["do", "answer-error", "code"],
+                        unknown("error code", &answer.code, &codes),
+                    );
+                }
+                self.times(n, "answer-error", answer.times);
+                self.place(n, "answer-error", answer.topic.as_deref(), answer.partition);
+            }
+            FaultSpec::PauseReader(_) | FaultSpec::KillReader(_) => {}
+        }
+    }
+
+    fn broker(&self, n: usize, path: &[&str], choice: &BrokerChoice) {
+        let brokers = self.plan.cluster.brokers;
+        if let BrokerChoice::Node(node) = choice
+            && !u32::try_from(*node).is_ok_and(|node| (1..=brokers).contains(&node))
+        {
+            let text = format!("there is no broker {node} in a cluster of {brokers} (wanted 1 to {brokers})");
+            self.at_step(n, path, text);
+        }
+    }
+
+    fn partition(&self, n: usize, partition: &Partition) {
+        let at = |key: &'static str, text: &str| self.at_step(n, &["do", "partition", key], text);
+        if partition.brokers.is_empty() {
+            at(
+                "brokers",
+                "no broker is struck (name one, or leave `brokers` out for all)",
+            );
+        }
+        for choice in &partition.brokers {
+            self.broker(n, &["do", "partition", "brokers"], choice);
+        }
+        match (partition.mode, partition.bytes_per_s) {
+            (Mode::Throttle, None) => at("mode", "mode `throttle` lacks `bytes-per-s` (wanted 1 at least)"),
+            (Mode::Throttle, Some(0)) => at("bytes-per-s", "0 bytes a second is no throttle (use mode `hold`)"),
+            (Mode::Throttle, Some(_)) | (_, None) => {}
+            (_, Some(_)) => at("bytes-per-s", "only mode `throttle` has `bytes-per-s`"),
+        }
+        if partition.direction != Way::Both && matches!(partition.mode, Mode::Reset | Mode::Refuse) {
+            at(
+                "direction",
+                "a reset closes both ways (drop `direction`, or use mode `hold` or `throttle`)",
+            );
+        }
+        if partition.heals != Heals::Keep && partition.mode != Mode::Hold {
+            at(
+                "heals",
+                "only mode `hold` keeps connections that a heal could reset (drop `heals`)",
+            );
+        }
+    }
+
+    fn callback(&self, n: usize, panic: &PanicCallback) {
+        let at = |key: &'static str, text: &str| self.at_step(n, &["do", "panic-callback", key], text);
+        if panic.on == On::Nth(0) {
+            at("on", "there is no 0th call (wanted 1 at least)");
+        }
+        match (panic.raise, panic.length) {
+            (How::Delay, None) => at("raise", "`raise = \"delay\"` lacks its length (wanted `for = \"2s\"`)"),
+            (How::Delay, Some(length)) if length.is_zero() => at("for", "a delay of no length is none"),
+            (How::Delay, Some(_)) | (_, None) => {}
+            (_, Some(_)) => at("for", "only `raise = \"delay\"` has a length (drop `for`)"),
+        }
+        if panic.type_name.is_some() && matches!(panic.raise, How::Hang | How::Delay) {
+            at("type", "nothing is raised here that could have a type (drop `type`)");
+        }
+        self.times(n, "panic-callback", panic.times);
+    }
+
+    fn times(&self, n: usize, fault: &str, times: Times) {
+        if times == Times::Count(0) {
+            let text = "a fault that strikes 0 times is none (wanted 1 at least, or \"always\")";
+            self.at_step(n, &["do", fault, "times"], text);
+        }
+    }
+
+    fn place(&self, n: usize, fault: &str, topic: Option<&str>, partition: Option<u32>) {
+        let topics: Vec<&str> = self.plan.topics.iter().map(|topic| topic.name.as_str()).collect();
+        if let Some(name) = topic
+            && !topics.contains(&name)
+        {
+            self.at_step(n, &["do", fault, "topic"], unknown("topic", name, &topics));
+            return;
+        }
+        let struck = match topic {
+            Some(name) => self.plan.topics.iter().find(|topic| topic.name == name),
+            None => self.plan.topics.first(),
+        };
+        if let (Some(partition), Some(topic)) = (partition, struck)
+            && partition >= topic.partitions
+        {
+            let text = format!(
+                "there is no partition {partition} of {} (wanted 0 to {})",
+                quoted(&topic.name),
+                topic.partitions.saturating_sub(1)
+            );
+            self.at_step(n, &["do", fault, "partition"], text);
+        }
+    }
+
+    /// Steps that contradict the reader's kind, or each other.
+    fn kinds(&self) {
+        if !self.plan.kinds().is_empty() || self.plan.reader.members == 0 {
+            return;
+        }
+        for (n, step) in self.plan.steps.iter().enumerate() {
+            let alone = Plan {
+                steps: vec![step.clone()],
+                ..self.plan.clone()
+            };
+            if let Some(kind) = self.plan.reader.kind
+                && alone.kinds().is_empty()
+            {
+                let text = format!(
+                    "a reader of kind `{}` cannot be part of this ({})",
+                    kind.name(),
+                    step.action_text()
+                );
+                self.at_step(
+                    n,
+                    &[if matches!(step.action, Action::Heal(_)) {
+                        "heal"
+                    } else {
+                        "do"
+                    }],
+                    text,
+                );
+                return;
+            }
+        }
+        if self.plan.reader.kind.is_none() {
+            self.at_top(
+                &["reader"],
+                "no kind of reader can carry out all steps (some need a table, others a group)",
+            );
+        }
+    }
+}
+
+fn is_word(text: &str) -> bool {
+    !text.is_empty() && text.len() <= 64 && text.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
+}

@@ -1,0 +1,197 @@
+//! What is wrong with a file, with line, column and the nearest word.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::ops::Range;
+
+/// One thing that is wrong with a file.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Diagnostic {
+    /// The file, as it was named.
+    pub file: String,
+    /// Line, from 1.
+    pub line: usize,
+    /// Column in characters, from 1.
+    pub column: usize,
+    /// A lowercase fragment: what was found, what was wanted.
+    pub message: String,
+}
+
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Diagnostic {
+            file,
+            line,
+            column,
+            message,
+        } = self;
+        write!(f, "{}:{line}:{column}: {message}", escaped(file))
+    }
+}
+
+/// Everything that is wrong, one line each, in the order of the files.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub struct Diagnostics(pub Vec<Diagnostic>);
+
+impl fmt::Display for Diagnostics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, diagnostic) in self.0.iter().enumerate() {
+            if n > 0 {
+                f.write_str("\n")?;
+            }
+            diagnostic.fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
+/// Collects diagnostics of one file.
+pub(super) struct Sink<'a> {
+    file: &'a str,
+    text: &'a str,
+    found: RefCell<Vec<Diagnostic>>,
+}
+
+impl<'a> Sink<'a> {
+    pub(super) fn new(file: &'a str, text: &'a str) -> Self {
+        Self {
+            file,
+            text,
+            found: RefCell::default(),
+        }
+    }
+
+    /// Notes that the text at `span` is wrong. The same thing said twice (once for each value of an axis) counts once.
+    pub(super) fn push(&self, span: &Range<usize>, message: impl Into<String>) {
+        let (line, column) = position(self.text, span.start);
+        let diagnostic = Diagnostic {
+            file: self.file.to_owned(),
+            line,
+            column,
+            message: message.into(),
+        };
+        let mut found = self.found.borrow_mut();
+        if !found.contains(&diagnostic) {
+            found.push(diagnostic);
+        }
+    }
+
+    /// The line, from 1, on which `span` starts.
+    pub(super) fn line(&self, span: &Range<usize>) -> usize {
+        position(self.text, span.start).0
+    }
+
+    /// How many things are wrong so far.
+    pub(super) fn count(&self) -> usize {
+        self.found.borrow().len()
+    }
+
+    /// `value`, unless something is wrong.
+    pub(super) fn finish<T>(self, value: T) -> Result<T, Diagnostics> {
+        let mut found = self.found.into_inner();
+        if found.is_empty() {
+            return Ok(value);
+        }
+        found.sort();
+        Err(Diagnostics(found))
+    }
+}
+
+/// Line and column, from 1, of a byte offset.
+fn position(text: &str, offset: usize) -> (usize, usize) {
+    let mut end = offset.min(text.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    let before = &text[..end];
+    let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+    (
+        before.matches('\n').count() + 1,
+        before[line_start..].chars().count() + 1,
+    )
+}
+
+/// The word of `known` that is nearest to `word`, if one is near.
+pub fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
+    known
+        .into_iter()
+        .map(|candidate| {
+            let (word, candidate_lower) = (word.to_lowercase(), candidate.to_lowercase());
+            (strsim::jaro_winkler(&word, &candidate_lower), candidate)
+        })
+        // 0.8 takes in one or two slips in words of this length and leaves out words that only begin alike.
+        .filter(|(likeness, _)| *likeness >= 0.8)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, candidate)| candidate)
+}
+
+/// ``unknown fault `delete-segment` (did you mean `delete-segments`?)``, or with the words that were wanted where none
+/// is near.
+pub fn unknown(noun: &str, word: &str, known: &[&str]) -> String {
+    let word_shown = quoted(word);
+    match nearest(word, known.iter().copied()) {
+        Some(near) => format!("unknown {noun} {word_shown} (did you mean `{near}`?)"),
+        None if known.is_empty() => format!("unknown {noun} {word_shown}"),
+        None if known.len() > 14 => format!("unknown {noun} {word_shown}"),
+        None => format!("unknown {noun} {word_shown} (wanted {})", one_of(known)),
+    }
+}
+
+/// `` `a`, `b` or `c` ``.
+pub(super) fn one_of(words: &[&str]) -> String {
+    let quoted: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
+    match quoted.split_last() {
+        Some((last, [])) => last.clone(),
+        Some((last, rest)) => format!("{} or {last}", rest.join(", ")),
+        None => "nothing".to_owned(),
+    }
+}
+
+/// A word from a file in backticks: control characters escaped, at most 80 characters.
+pub(super) fn quoted(word: &str) -> String {
+    let mut shown: String = escaped(word).chars().take(80).collect();
+    if escaped(word).chars().count() > 80 {
+        shown.push('…');
+    }
+    format!("`{shown}`")
+}
+
+/// Control characters and bidirectional overrides escaped: text from files and readers goes to terminals.
+pub(super) fn escaped(text: &str) -> String {
+    text.chars()
+        .flat_map(|c| {
+            let unsafe_char =
+                c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}');
+            let (escape, plain) = if unsafe_char {
+                (Some(c.escape_unicode()), None)
+            } else {
+                (None, Some(c))
+            };
+            escape.into_iter().flatten().chain(plain)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nearest_word_of_a_slip_is_found_and_a_strange_word_has_none() {
+        let known = ["delete-segments", "kill-broker", "pause-broker"];
+        assert_eq!(nearest("delete-segment", known), Some("delete-segments"));
+        assert_eq!(nearest("Kill-Broker", known), Some("kill-broker"));
+        assert_eq!(nearest("zzz", known), None);
+    }
+
+    #[test]
+    fn columns_count_characters_not_bytes() {
+        assert_eq!(position("a\nüé=", 6), (2, 3));
+        assert_eq!(position("", 9), (1, 1));
+    }
+
+    #[test]
+    fn escape_sequences_of_a_file_do_not_reach_the_terminal() {
+        assert_eq!(quoted("a\u{1b}[31m"), "`a\\u{1b}[31m`");
+    }
+}

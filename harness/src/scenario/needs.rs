@@ -1,0 +1,274 @@
+//! What a plan asks of cluster and reader, and what follows from its steps: kinds, quiet, default outcome.
+
+use std::collections::BTreeMap;
+
+use brokerfall_report::history::{Expect, ExpectedEnd, Phase};
+use brokerfall_report::protocol::{Kind, Reset, Times};
+
+use super::plan::{Action, Plan};
+use super::words::{GROUP_APIS, INVARIANTS, is_authorization};
+use crate::fault::FaultSpec;
+use crate::fault::panic_callback::{Callback, How, PanicCallback};
+use crate::fault::partition::Mode;
+
+/// Most bytes that a partition of the mock may hold: it drops whole batches above 5 MiB and moves its log start.
+pub const MOCK_PARTITION_BYTES: u64 = 4 * 1024 * 1024;
+
+/// Bytes that a record takes in a log beside its value: key, `bf-id` header, lengths and its share of the batch header.
+const RECORD_OVERHEAD: u64 = 48;
+
+/// Something that cluster or reader must be able to do. Derived from the steps, never declared.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Need {
+    /// Kill a broker and start it again with its data.
+    KillBroker,
+    /// Stop a broker in its tracks.
+    PauseBroker,
+    /// Delete the oldest part of a log. In a quiet scenario it must do so without writing to it.
+    DeleteSegments {
+        /// Nothing may be written meanwhile.
+        quiet: bool,
+    },
+    /// A partition that holds this many bytes.
+    LogBytes(u64),
+    /// Connections reset while several members may rebalance.
+    ResetWhileMembersRebalance,
+    /// A group of more than one member, or one that changes.
+    Members,
+    /// The reader's group session timeout can be set.
+    Session,
+    /// The reader is a process of its own, which signals can reach.
+    Process,
+    /// The reader's callback can be made to misbehave.
+    Callback(Callback),
+    /// The reader knows this command of the adapter protocol.
+    Command(&'static str),
+}
+
+/// Why a plan cannot be carried out, and what would enable it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unmet {
+    /// What is missing.
+    pub reason: String,
+    /// What would enable it.
+    pub enable: String,
+}
+
+impl Need {
+    /// What the emulated cluster lacks for it; `None` when it can serve it.
+    pub fn unmet_by_mock(&self) -> Option<Unmet> {
+        let (reason, enable) = match self {
+            Need::DeleteSegments { quiet: true } => (
+                "the mock cluster deletes by writing, and nothing may be written in a start or catch-up scenario"
+                    .into(),
+                "run on a cluster that deletes records without writing (Apache Kafka)",
+            ),
+            Need::LogBytes(bytes) if *bytes > MOCK_PARTITION_BYTES => (
+                format!(
+                    "the mock cluster holds {MOCK_PARTITION_BYTES} bytes in a partition and the plan writes about {bytes}"
+                ),
+                "write fewer or smaller records, or run on Apache Kafka",
+            ),
+            Need::ResetWhileMembersRebalance => (
+                "the mock cluster aborts when connections are reset while several members rebalance".into(),
+                "use mode `hold`, a single member, or Apache Kafka",
+            ),
+            _ => return None,
+        };
+        Some(Unmet {
+            reason,
+            enable: enable.to_owned(),
+        })
+    }
+
+    /// The capability of adapter protocol v1 that a reader must tell in its `hello`; `None` where none is needed.
+    pub fn capability(&self) -> Option<&'static str> {
+        match self {
+            Need::Callback(Callback::OnSet) => Some("callback.on_set"),
+            Need::Callback(Callback::OnDelete) => Some("callback.on_delete"),
+            Need::Callback(Callback::OnRecord) => Some("callback.on_record"),
+            Need::Command(command) => Some(command),
+            Need::Session => Some("session"),
+            _ => None,
+        }
+    }
+}
+
+impl Plan {
+    /// True while nothing may be written before `catches_up` is decided: in the phases start and catch-up, in which a
+    /// new record could wake a reader that a fault has put to sleep for good.
+    pub fn quiet(&self) -> bool {
+        matches!(self.phase, Phase::Start | Phase::CatchUp)
+    }
+
+    /// Kinds of reader that the plan can use: what it names, narrowed by what its steps need. Empty when the steps
+    /// contradict each other or it.
+    pub fn kinds(&self) -> Vec<Kind> {
+        [Kind::Table, Kind::Group, Kind::Assign]
+            .into_iter()
+            .filter(|kind| self.reader.kind.is_none_or(|named| named == *kind))
+            .filter(|kind| *kind == Kind::Group || (self.reader.members == 1 && self.reader.session.is_none()))
+            .filter(|kind| self.steps.iter().all(|step| serves(*kind, &step.action)))
+            .filter(|kind| {
+                *kind == Kind::Group
+                    || self.steps.iter().all(|step| {
+                        step.when
+                            .wire
+                            .as_ref()
+                            .is_none_or(|wire| !GROUP_APIS.contains(&wire.api.as_str()))
+                    })
+            })
+            .collect()
+    }
+
+    /// Everything that cluster and reader must be able to do, each once.
+    pub fn needs(&self) -> Vec<Need> {
+        let mut needs = Vec::new();
+        let changing_members = self.reader.members > 1 || self.steps.iter().any(|step| step.action == Action::Join);
+        for step in &self.steps {
+            match &step.action {
+                Action::Do { fault, .. } => match fault {
+                    FaultSpec::KillBroker(_) => needs.push(Need::KillBroker),
+                    FaultSpec::PauseBroker(_) => needs.push(Need::PauseBroker),
+                    FaultSpec::Partition(partition) => {
+                        if changing_members && matches!(partition.mode, Mode::Reset | Mode::Refuse) {
+                            needs.push(Need::ResetWhileMembersRebalance);
+                        }
+                    }
+                    FaultSpec::DeleteSegments(_) => needs.push(Need::DeleteSegments { quiet: self.quiet() }),
+                    FaultSpec::PanicCallback(panic) => needs.push(Need::Callback(panic.callback)),
+                    FaultSpec::PauseReader(_) | FaultSpec::KillReader(_) => needs.push(Need::Process),
+                    FaultSpec::AnswerError(_) => {}
+                },
+                Action::Snapshot => needs.push(Need::Command("snapshot")),
+                Action::Barrier => needs.push(Need::Command("barrier")),
+                Action::Commit => needs.push(Need::Command("commit")),
+                Action::Restart => needs.push(Need::Command("restart")),
+                Action::Join | Action::Heal(_) | Action::HealAll | Action::Produce(_) => {}
+            }
+        }
+        if changing_members {
+            needs.push(Need::Members);
+        }
+        if self.reader.session.is_some() {
+            needs.push(Need::Session);
+        }
+        needs.push(Need::LogBytes(self.partition_bytes()));
+        let mut each_once: Vec<Need> = Vec::new();
+        for need in needs {
+            if !each_once.contains(&need) {
+                each_once.push(need);
+            }
+        }
+        each_once
+    }
+
+    /// What the emulated cluster lacks for this plan; empty when it can serve it.
+    pub fn unmet_by_mock(&self) -> Vec<Unmet> {
+        self.needs().iter().filter_map(Need::unmet_by_mock).collect()
+    }
+
+    /// About how many bytes the fullest partition holds before load: preload and `produce` steps.
+    fn partition_bytes(&self) -> u64 {
+        let produced = self
+            .steps
+            .iter()
+            .map(|step| match step.action {
+                Action::Produce(records) => records,
+                _ => 0,
+            })
+            .fold(0, u64::saturating_add);
+        self.topics
+            .iter()
+            .map(|topic| {
+                let record = topic.generator.value_bytes.max(8).saturating_add(RECORD_OVERHEAD);
+                topic.preload.saturating_add(produced).saturating_mul(record)
+            })
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// How the plan may end where `[expect]` does not say: an honest end is as good as a recovery where a fault is
+    /// terminal by design, so that recovering is the reader's choice.
+    pub fn default_outcome(&self) -> ExpectedEnd {
+        let terminal = self.reader.reset == Reset::None
+            || self.faults().any(|fault| match fault {
+                FaultSpec::AnswerError(answer) => is_authorization(&answer.code),
+                FaultSpec::PanicCallback(panic) => is_upset(panic),
+                _ => false,
+            });
+        if terminal {
+            ExpectedEnd::RecoversOrEnds
+        } else {
+            ExpectedEnd::Recovers
+        }
+    }
+
+    /// How the plan may end.
+    pub fn outcome(&self) -> ExpectedEnd {
+        self.expect.outcome.unwrap_or_else(|| self.default_outcome())
+    }
+
+    /// What the plan asks, as the history holds it.
+    pub fn expect(&self) -> Expect {
+        Expect {
+            outcome: self.outcome(),
+            named: self.expect.named.clone(),
+            duplicates: self.expect.duplicates,
+            not_judged: self.not_judged(),
+        }
+    }
+
+    /// Invariants that the nature of the faults takes out of judging, with the reason. A callback that hangs stops a
+    /// reader that calls it in its own loop, rightly; what it may not do is lie about it or refuse to close.
+    pub fn not_judged(&self) -> BTreeMap<String, String> {
+        let hangs = self
+            .faults()
+            .any(|fault| matches!(fault, FaultSpec::PanicCallback(panic) if panic.raise == How::Hang));
+        if !hangs {
+            return BTreeMap::new();
+        }
+        INVARIANTS
+            .iter()
+            .filter(|id| !["status_honest", "stops_cleanly"].contains(id))
+            .filter(|id| !self.expect.named.iter().any(|named| named == *id))
+            .map(|id| {
+                let reason =
+                    "a callback hangs: only status_honest and stops_cleanly are asked, unless [expect] names more";
+                ((*id).to_owned(), reason.to_owned())
+            })
+            .collect()
+    }
+
+    /// The faults of its steps, in order.
+    pub fn faults(&self) -> impl Iterator<Item = &FaultSpec> {
+        self.steps.iter().filter_map(|step| match &step.action {
+            Action::Do { fault, .. } => Some(fault),
+            _ => None,
+        })
+    }
+}
+
+/// A callback fault that no isolation of ordinary errors can be asked to survive.
+fn is_upset(panic: &PanicCallback) -> bool {
+    matches!(panic.raise, How::BaseException | How::Hang)
+        || (panic.raise == How::Exception && panic.times == Times::Always)
+}
+
+/// Whether a reader of this kind can be part of an action.
+fn serves(kind: Kind, action: &Action) -> bool {
+    match action {
+        Action::Do { fault, .. } => match fault {
+            FaultSpec::PanicCallback(panic) => match panic.callback {
+                Callback::OnSet | Callback::OnDelete => kind == Kind::Table,
+                Callback::OnRecord => kind != Kind::Table,
+            },
+            FaultSpec::AnswerError(answer) => kind == Kind::Group || !GROUP_APIS.contains(&answer.api.as_str()),
+            _ => true,
+        },
+        Action::Snapshot | Action::Barrier => kind == Kind::Table,
+        Action::Commit | Action::Join => kind == Kind::Group,
+        _ => true,
+    }
+}

@@ -1,0 +1,387 @@
+//! From a tree without names to a [`Plan`]: every key with its default.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use brokerfall_report::history::{ExpectedEnd, Generator, Grade, Phase};
+use brokerfall_report::protocol::{Isolation, Kind, Reset};
+
+use super::decode::decode;
+use super::diagnostics::{Sink, quoted, unknown};
+use super::plan::{Action, ClusterPlan, ExpectPlan, LoadPlan, Plan, ReaderPlan, Step, TopicPlan, When, WireTrigger};
+use super::section::{Section, list, taken};
+use super::tree::{Entry, Node, Value};
+use super::words::{COMMANDS, FAULTS, INVARIANTS, fault_kind};
+use crate::fault::FaultSpec;
+
+/// `format` of a scenario file.
+const FORMAT: u32 = 1;
+/// How long a step waits for its trigger unless it says otherwise.
+pub(super) const WAIT: Duration = Duration::from_secs(60);
+/// How long after a kill leaders move unless the file says otherwise.
+pub(super) const ELECTION: Duration = Duration::from_millis(200);
+/// Keys per partition unless the file says otherwise.
+pub(super) const KEYS: u64 = 100;
+/// Bytes of a value unless the file says otherwise.
+pub(super) const VALUE_BYTES: u64 = 100;
+
+/// Reads a plan; `None` when anything in the tree could not be read (the sink knows what).
+pub(super) fn plan(root: &Node, id: String, story: &str, sink: &Sink<'_>) -> Option<Plan> {
+    let before = sink.count();
+    let top = Section::new(root, sink)?;
+    if let Some(format) = top.required::<u32>("format", "`format = 1`")
+        && format != FORMAT
+    {
+        sink.push(
+            &top.span_of("format"),
+            format!("format {format} is not known (wanted {FORMAT})"),
+        );
+    }
+    top.node("matrix");
+    let title = top.required("title", "one line that says what happens");
+    let tags = top.or("tags", vec!["quick".to_owned()]);
+    let phase = top.or("phase", Phase::Live);
+    let cluster = cluster(top.table("cluster"));
+    let reader = reader(top.table("reader"));
+    let load = top.table("load").and_then(|section| load(&section));
+    let topics = list(&top, "topic", sink, topic);
+    if top.node("topic").is_none() {
+        sink.push(
+            &(0..0),
+            "the scenario has no topic (wanted a `[[topic]]` with a `name`)",
+        );
+    }
+    let steps = list(&top, "step", sink, step);
+    let expect = expect(top.table("expect"));
+    top.done();
+    if sink.count() > before {
+        return None;
+    }
+    Some(Plan {
+        id,
+        title: title?,
+        story: story.to_owned(),
+        tags: tags?,
+        phase: phase?,
+        cluster: cluster?,
+        reader: reader?,
+        topics,
+        load,
+        steps: named(steps),
+        expect: expect?,
+    })
+}
+
+fn cluster(section: Option<Section<'_>>) -> Option<ClusterPlan> {
+    let section = section.unwrap_or_else(Section::absent);
+    let plan = (section.or("brokers", 1), section.length("election", Some(ELECTION)));
+    section.done();
+    Some(ClusterPlan {
+        brokers: plan.0?,
+        election: plan.1?,
+    })
+}
+
+fn reader(section: Option<Section<'_>>) -> Option<ReaderPlan> {
+    let section = section.unwrap_or_else(Section::absent);
+    let kind: Option<Kind> = section.optional("kind");
+    let members = section.or("members", 1);
+    let reset = section.or("reset", Reset::Earliest);
+    let isolation = section.or("isolation", Isolation::ReadUncommitted);
+    let session = section.length("session", None);
+    let options = section.or("options", BTreeMap::new());
+    section.done();
+    Some(ReaderPlan {
+        kind,
+        members: members?,
+        reset: reset?,
+        isolation: isolation?,
+        session,
+        options: options?,
+    })
+}
+
+fn topic(section: &Section<'_>) -> Option<TopicPlan> {
+    let name = section.required("name", "the topic's name");
+    let partitions = section.or("partitions", 1);
+    let replicas = section.optional("replicas");
+    let cleanup = section.word("cleanup", &["delete", "compact", "compact,delete"], "delete");
+    let role = section.word("role", &["input", "changelog"], "");
+    let preload = section.table("preload").unwrap_or_else(Section::absent);
+    let records = preload.or("records", 0);
+    let keys = preload.or("keys", KEYS);
+    let value_bytes = preload.or("value-bytes", VALUE_BYTES);
+    let tombstone_every = preload.optional("tombstone-every");
+    preload.done();
+    Some(TopicPlan {
+        name: name?,
+        partitions: partitions?,
+        replicas,
+        compacted: cleanup? != "delete",
+        role: role.filter(|role| !role.is_empty()),
+        preload: records?,
+        generator: Generator {
+            keys: keys?,
+            value_bytes: value_bytes?,
+            tombstone_every,
+        },
+    })
+}
+
+fn load(section: &Section<'_>) -> Option<LoadPlan> {
+    let rate: Option<String> = section.required("rate", "records a second, such as \"25/s\"");
+    section.word("until", &["end"], "end");
+    section.done();
+    let rate = rate?;
+    let per_second = rate
+        .strip_suffix("/s")
+        .and_then(|number| number.trim().parse::<f64>().ok());
+    if per_second.is_none() {
+        let text = format!(
+            "rate {} is no rate (wanted a number and `/s`, such as \"25/s\")",
+            quoted(&rate)
+        );
+        section.sink()?.push(&section.span_of("rate"), text);
+    }
+    per_second.map(|per_second| LoadPlan { per_second })
+}
+
+/// A step whose name may still have to be made.
+struct Unnamed {
+    name: Option<String>,
+    step: Step,
+}
+
+fn step(section: &Section<'_>) -> Option<Unnamed> {
+    let name: Option<String> = section.optional("name");
+    let when = match section.table("when") {
+        Some(when) => trigger(&when),
+        None => Some(When::default()),
+    };
+    let after = section.length("after", None);
+    let wait = section.length("wait", Some(WAIT));
+    let grade: Option<Grade> = section.optional("grade");
+    let sink = section.sink()?;
+    let action = match (section.node("do"), section.node("heal")) {
+        (Some(what), None) => action(what, grade.unwrap_or(Grade::Delivered), sink),
+        (None, Some(what)) => heal(what, sink),
+        (Some(_), Some(what)) => {
+            sink.push(&what.span, "a step has both `do` and `heal` (wanted a step for each)");
+            None
+        }
+        (None, None) => {
+            sink.push(&section.span(), "a step does nothing (wanted `do` or `heal`)");
+            None
+        }
+    };
+    if section.node("grade").is_some() && !matches!(action, None | Some(Action::Do { .. })) {
+        sink.push(
+            &section.span_of("grade"),
+            "only a fault has a `grade` (drop it; this step does something else)",
+        );
+    }
+    Some(Unnamed {
+        name,
+        step: Step {
+            name: String::new(),
+            when: when?,
+            after,
+            wait: wait?,
+            action: action?,
+        },
+    })
+}
+
+fn trigger(section: &Section<'_>) -> Option<When> {
+    let before_start = section.or("before-start", false);
+    let caught_up = section.optional("caught-up");
+    let delivered = section.optional("delivered");
+    let wire = section.table("wire").and_then(|wire| {
+        let (api, count) = (wire.required("api", "an api, such as `Heartbeat`"), wire.or("count", 1));
+        wire.done();
+        Some(WireTrigger {
+            api: api?,
+            count: count?,
+        })
+    });
+    section.done();
+    Some(When {
+        before_start: before_start?,
+        caught_up,
+        delivered,
+        wire,
+    })
+}
+
+fn heal(node: &Node, sink: &Sink<'_>) -> Option<Action> {
+    match &node.value {
+        Value::Text(text) if text == "all" => Some(Action::HealAll),
+        Value::Array(items) if !items.is_empty() => {
+            let names: Vec<Option<String>> = items.iter().map(|item| taken(decode("heal", item), sink)).collect();
+            names.into_iter().collect::<Option<Vec<_>>>().map(Action::Heal)
+        }
+        _ => {
+            sink.push(
+                &node.span,
+                "`heal` names nothing (wanted [\"name of a step\", …] or \"all\")",
+            );
+            None
+        }
+    }
+}
+
+fn action(node: &Node, grade: Grade, sink: &Sink<'_>) -> Option<Action> {
+    let known: Vec<&str> = FAULTS.iter().chain(&COMMANDS).copied().collect();
+    let (word, span, value) = match &node.value {
+        Value::Text(word) => (word.as_str(), &node.span, None),
+        Value::Table(entries) if entries.len() == 1 => {
+            let Entry { key, key_span, node } = &entries[0];
+            (key.as_str(), key_span, Some(node))
+        }
+        Value::Table(entries) => {
+            sink.push(
+                &node.span,
+                format!("`do` holds {} things (wanted one in each step)", entries.len()),
+            );
+            return None;
+        }
+        other => {
+            let text = format!("`do` is {} (wanted a fault or a command)", other.noun());
+            sink.push(&node.span, text);
+            return None;
+        }
+    };
+    if FAULTS.contains(&word) {
+        if value.is_none() {
+            let text = format!("fault `{word}` stands without its table (wanted do = {{ {word} = {{ … }} }})");
+            sink.push(span, text);
+            return None;
+        }
+        let before = sink.count();
+        check_choices(value?, sink);
+        let fault: FaultSpec = if sink.count() == before {
+            taken(decode("do", node), sink)?
+        } else {
+            // The words that `check_choices` looks at would be refused a second time, in serde's words.
+            decode("do", node).ok()?
+        };
+        return Some(Action::Do { fault, grade });
+    }
+    if word == "produce" {
+        let section = value.map_or_else(Section::absent, |node| Section::of(node, sink));
+        let records: Option<u64> = section.required("records", "records per partition");
+        section.done();
+        if value.is_none() {
+            sink.push(
+                span,
+                "`produce` lacks its table (wanted do = { produce = { records = 1 } })",
+            );
+        }
+        return records.map(Action::Produce);
+    }
+    let command = match word {
+        "snapshot" => Action::Snapshot,
+        "barrier" => Action::Barrier,
+        "commit" => Action::Commit,
+        "restart-reader" => Action::Restart,
+        "join-member" => Action::Join,
+        _ => {
+            let noun = if value.is_some() { "fault" } else { "command" };
+            sink.push(span, unknown(noun, word, &known));
+            return None;
+        }
+    };
+    match value.map(|node| (&node.value, &node.span)) {
+        None => Some(command),
+        Some((Value::Table(entries), _)) if entries.is_empty() => Some(command),
+        Some((_, span)) => {
+            sink.push(span, format!("`{word}` takes nothing (wanted do = \"{word}\")"));
+            None
+        }
+    }
+}
+
+/// Values that are a word or a number: serde says of these only that nothing fitted.
+fn check_choices(fault: &Node, sink: &Sink<'_>) {
+    for entry in fault.entries().unwrap_or_default() {
+        let (noun, words, number): (_, &[&str], _) = match entry.key.as_str() {
+            "broker" | "brokers" => ("broker", &["leader", "coordinator", "all"], "a node id"),
+            "times" => ("`times`", &["always"], "a number"),
+            _ => continue,
+        };
+        let items = match &entry.node.value {
+            Value::Array(items) if entry.key == "brokers" => items.as_slice(),
+            _ if entry.key == "brokers" => continue,
+            _ => std::slice::from_ref(&entry.node),
+        };
+        for item in items {
+            match &item.value {
+                Value::Text(word) if words.contains(&word.as_str()) => {}
+                Value::Text(word) => sink.push(&item.span, unknown(noun, word, words)),
+                Value::Integer(n) if u32::try_from(*n).is_ok_and(|n| i32::try_from(n).is_ok()) => {}
+                Value::Integer(n) => sink.push(
+                    &item.span,
+                    format!("{noun} `{n}` is out of range (wanted {number} from 1)"),
+                ),
+                other => sink.push(
+                    &item.span,
+                    format!("{noun} is {} (wanted a word or {number})", other.noun()),
+                ),
+            }
+        }
+    }
+}
+
+fn expect(section: Option<Section<'_>>) -> Option<ExpectPlan> {
+    let section = section.unwrap_or_else(Section::absent);
+    let outcome: Option<ExpectedEnd> = section.optional("outcome");
+    let duplicates = section.optional("duplicates");
+    let within = section.length("within", None);
+    let mut named = Vec::new();
+    for invariant in INVARIANTS {
+        if let Some(invariant_section) = section.table(invariant) {
+            invariant_section.done();
+            named.push(invariant.to_owned());
+        }
+    }
+    section.done();
+    Some(ExpectPlan {
+        outcome,
+        named,
+        duplicates,
+        within,
+    })
+}
+
+/// Gives a name to every step that has none: its kind and the next free number.
+fn named(steps: Vec<Unnamed>) -> Vec<Step> {
+    let mut taken: Vec<String> = steps.iter().filter_map(|step| step.name.clone()).collect();
+    steps
+        .into_iter()
+        .map(|Unnamed { name, step }| {
+            let name = name.unwrap_or_else(|| {
+                let kind = kind_of(&step.action);
+                let made = (1..)
+                    .map(|n| format!("{kind}-{n}"))
+                    .find(|made| !taken.contains(made))
+                    .unwrap_or_default();
+                taken.push(made.clone());
+                made
+            });
+            Step { name, ..step }
+        })
+        .collect()
+}
+
+fn kind_of(action: &Action) -> &'static str {
+    match action {
+        Action::Do { fault, .. } => fault_kind(fault),
+        Action::Heal(_) | Action::HealAll => "heal",
+        Action::Produce(_) => "produce",
+        Action::Snapshot => "snapshot",
+        Action::Barrier => "barrier",
+        Action::Commit => "commit",
+        Action::Restart => "restart-reader",
+        Action::Join => "join-member",
+    }
+}
