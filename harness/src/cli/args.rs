@@ -57,7 +57,7 @@ pub(crate) enum Command {
     Watchdog,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct RunArgs {
     /// Scenario id, id prefix (a folder), or a path that ends in .toml; none means every scenario of tag `quick`.
     pub(crate) scenarios: Vec<String>,

@@ -52,8 +52,8 @@ impl Progress {
                     scenario: scenario.clone(),
                     reader: reader.clone(),
                     stage: facts.stage(),
-                    delivered: facts.delivered_total(),
-                    lag: facts.lag(),
+                    position: facts.delivered_total(),
+                    lag: Some(facts.lag()),
                     active_faults: facts.faults_in_force(),
                     elapsed,
                 });

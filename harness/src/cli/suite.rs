@@ -1,24 +1,25 @@
 //! `run`: scenarios × readers, carried out, judged and reported.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use brokerfall_report::history::{Entry, Event};
+use brokerfall_report::history::FailureOf;
 use brokerfall_report::render;
-use brokerfall_report::report::{Report, RunReport};
+use brokerfall_report::report::{Report, RunReport, StaleEntry};
 use brokerfall_report::verdict::{ExitCode, Verdict};
 use tokio::sync::Semaphore;
 
 use super::args::{KeepArg, RunArgs};
 use super::out::{Out, OutError, run_folder};
-use super::pairing::{self, Pair};
+use super::pairing::{self, Asked, Pair};
 use super::progress::Progress;
 use super::{say, signals};
-use crate::process::{ProcessError, Spawner};
+use crate::process::{SpawnError, Spawner};
 use crate::run::{self, Cancel, Order};
-use crate::scenario::known_failing::KnownFailing;
+use crate::scenario::catalogue;
+use crate::scenario::known_failing::{self, KnownFailing, Match};
 use crate::verdict;
 
 /// Why a suite could not start or finish.
@@ -35,7 +36,7 @@ pub(crate) enum SuiteError {
     Out(#[from] OutError),
     /// Child processes cannot be started.
     #[error("failed to prepare for child processes")]
-    Process(#[from] ProcessError),
+    Spawn(#[from] SpawnError),
     /// The operating system refused.
     #[error("failed to {what}")]
     Io {
@@ -60,9 +61,9 @@ impl SuiteError {
 struct Suite {
     args: RunArgs,
     out: Out,
-    spawner: Spawner,
     program: PathBuf,
-    known: KnownFailing,
+    /// Known failures by reader name.
+    known: BTreeMap<String, KnownFailing>,
     progress: Progress,
     done: AtomicUsize,
     cancel: Cancel,
@@ -79,35 +80,77 @@ pub(crate) async fn run(args: RunArgs) -> Result<ExitCode, SuiteError> {
     let full_catalogue = args.scenarios.is_empty() && args.tag.is_none() && !args.last_failed;
     let stamp: String = started_at.chars().filter(|c| !matches!(c, '-' | ':')).collect();
     let out = Out::create(&args.out, &stamp)?;
-    let program = std::env::current_exe().map_err(|source| SuiteError::Io { what: "find this binary", source })?;
-    let spawner = Spawner::start(&program)?;
+    let program = own_program()?;
+    let spawner = Spawner::shared()?;
     let cancel = signals::listen().map_err(|source| SuiteError::Io { what: "listen for signals", source })?;
-    let launches = pairing::launches(&args, &program).await?;
-    let mut pairs = pairing::pairs(&plans, &launches);
+    // Provisioning blocks for seconds to minutes: away from the tasks that watch for signals.
+    let for_readers = (args.clone(), program.clone());
+    let asked = tokio::task::spawn_blocking(move || pairing::readers(&for_readers.0, &for_readers.1))
+        .await
+        .map_err(|cause| SuiteError::Environment(format!("provisioning panicked: {cause}")))??;
+    let mut pairs = pairing::pairs(&plans, &asked);
     if args.last_failed {
         keep_last_failed(&mut pairs, &out)?;
     }
-    if pairs.is_empty() {
-        return Err(SuiteError::Usage(pairing::nothing_to_run(&plans, &launches)));
+    let away: Vec<RunReport> = asked.iter().filter_map(Asked::skipped).collect();
+    if pairs.is_empty() && away.is_empty() {
+        return Err(SuiteError::Usage(pairing::nothing_to_run(&plans, &asked)));
     }
-    let known = KnownFailing::bundled().map_err(|cause| SuiteError::Usage(cause.to_string()))?;
+    let known = known(&pairs)?;
     let total = pairs.len() * args.repeat as usize;
     let suite = Arc::new(Suite {
         progress: Progress::new(total),
         args,
         out,
-        spawner,
         program,
         known,
         done: AtomicUsize::new(0),
         cancel,
     });
-    let runs = carry_out(&suite, pairs, jobs).await;
-    let stale = if full_catalogue { suite.known.stale(&plans, &runs) } else { Vec::new() };
+    let mut runs = carry_out(&suite, pairs, jobs).await;
+    runs.extend(away);
+    let stale = if full_catalogue { stale(&suite.known) } else { Vec::new() };
     let command = std::env::args().collect::<Vec<_>>().join(" ");
-    let report = Report::new(env!("CARGO_PKG_VERSION"), &started_at, &command, runs, stale);
+    let report = Report::new(env!("CARGO_PKG_VERSION"), started_at, command, runs, stale);
+    spawner.shut_down().await;
     write(&suite, &report)?;
+    if suite.cancel.borrow().is_some() && report.exit_code() == ExitCode::AsExpected {
+        // What was not run was not judged.
+        return Ok(ExitCode::NothingJudged);
+    }
     Ok(report.exit_code())
+}
+
+/// This binary, as a path that stays good while a build replaces the file.
+fn own_program() -> Result<PathBuf, SuiteError> {
+    std::env::current_exe().map_err(|source| SuiteError::Io { what: "find this binary", source })
+}
+
+fn known(pairs: &[Pair]) -> Result<BTreeMap<String, KnownFailing>, SuiteError> {
+    let names: BTreeSet<&String> = pairs.iter().map(|pair| &pair.launch.info.name).collect();
+    names
+        .into_iter()
+        .map(|name| {
+            let known = catalogue::known_failing(name).map_err(|cause| SuiteError::Usage(crate::chain(&cause)))?;
+            Ok((name.clone(), known))
+        })
+        .collect()
+}
+
+/// Entries of known failures whose scenario exists nowhere.
+fn stale(known: &BTreeMap<String, KnownFailing>) -> Vec<StaleEntry> {
+    let ids: Vec<String> = match catalogue::plans() {
+        Ok(plans) => plans.into_iter().map(|plan| plan.id).collect(),
+        Err(_) => return Vec::new(),
+    };
+    known
+        .values()
+        .flat_map(|known| known.stale(&ids))
+        .map(|entry| StaleEntry {
+            entry: format!("{} ({})", entry.scenario, entry.place),
+            text: "no scenario of the catalogue has such an id".into(),
+        })
+        .collect()
 }
 
 /// Carries every pair out, `jobs` at a time, and returns the reports in the order of the pairs.
@@ -131,8 +174,7 @@ async fn carry_out(suite: &Arc<Suite>, pairs: Vec<Pair>, jobs: usize) -> Vec<Run
     let mut reports = Vec::new();
     for task in tasks {
         match task.await {
-            Ok(Some(Ok(report))) => reports.push(report),
-            Ok(Some(Err(cause))) => suite.progress.say(&format!("error: a history was lost: {cause}")),
+            Ok(Some(report)) => reports.push(report),
             Ok(None) => {}
             Err(panicked) => suite.progress.say(&format!("error: a run of the harness panicked: {panicked}")),
         }
@@ -141,12 +183,22 @@ async fn carry_out(suite: &Arc<Suite>, pairs: Vec<Pair>, jobs: usize) -> Vec<Run
 }
 
 /// One run, from order to report.
-async fn one(suite: &Suite, pair: Pair, index: usize, round: u32) -> std::io::Result<RunReport> {
-    let label = pair.launch.info.label();
+async fn one(suite: &Suite, pair: Pair, index: usize, round: u32) -> RunReport {
+    let (plan, info) = (pair.plan.clone(), pair.launch.info.clone());
+    match attempt(suite, pair, index, round).await {
+        Ok(report) => report,
+        // The history could not be written or read: the folder is full, or gone.
+        Err(cause) => {
+            RunReport::error(plan.id, plan.title, plan.phase, &info, FailureOf::Environment, format!("the history was lost: {cause}"))
+        }
+    }
+}
+
+async fn attempt(suite: &Suite, pair: Pair, index: usize, round: u32) -> std::io::Result<RunReport> {
+    let label = pairing::label(&pair.launch.info);
     let order = Order {
         folder: suite.out.folder.join(run_folder(index, &pair.plan.id, &label)),
         program: suite.program.clone(),
-        spawner: suite.spawner.clone(),
         seed: suite.args.seed.wrapping_add(u64::from(round)),
         reproduce: pairing::reproduce(&suite.args, &pair),
         keep_up: suite.args.keep_up,
@@ -155,24 +207,58 @@ async fn one(suite: &Suite, pair: Pair, index: usize, round: u32) -> std::io::Re
     };
     let (folder, history, scenario) = (order.folder.clone(), order.history(), order.plan.id.clone());
     let recorder = run::recorder(&order)?;
-    std::fs::write(folder.join("plan.toml"), crate::scenario::to_toml(&order.plan))?;
+    let plan = order.plan.to_toml().map_err(std::io::Error::other)?;
+    std::fs::write(folder.join("plan.toml"), plan)?;
+    if let Some(lock) = &order.launch.lock {
+        std::fs::copy(lock, folder.join("lock.txt"))?;
+    }
     let line = suite.progress.start(&scenario, &label, &recorder);
     let ran = match pair.skip {
         Some((reason, enable)) => run::skip(&order, &recorder, reason, enable)?,
         None => run::run(order, recorder, suite.cancel.clone()).await?,
     };
     let entries = verdict::read(&history)?;
-    let mut report = RunReport::from_history(entries.iter(), &ran.judgement);
-    report.artifacts = relative(&folder, &suite.out.folder);
-    suite.known.apply(&mut report);
-    let done = suite.done.fetch_add(1, Ordering::Relaxed) + 1;
     let seconds = entries.last().map_or(0.0, |entry| entry.at_us as f64 / 1e6);
+    let mut report = RunReport::from_history(entries, &ran.judgement);
+    if let Some(known) = suite.known.get(&report.reader.name) {
+        note_known(&mut report, known);
+    }
+    let done = suite.done.fetch_add(1, Ordering::Relaxed) + 1;
     suite.progress.end(line, done, &scenario, &label, report.verdict, seconds);
     if suite.args.keep == KeepArg::Failed && matches!(report.verdict, Verdict::Passed | Verdict::Skipped) {
         std::fs::remove_dir_all(&folder)?;
-        report.artifacts = String::new();
+    } else {
+        report.artifacts = Some(relative(&folder, &suite.out.folder));
     }
     Ok(report)
+}
+
+/// Compares a judged run with what is known of its reader.
+fn note_known(report: &mut RunReport, known: &KnownFailing) {
+    if !matches!(report.verdict, Verdict::Failed | Verdict::Passed) {
+        return;
+    }
+    let mut violated: Vec<String> = report.violations.iter().map(|violation| violation.invariant.clone()).collect();
+    violated.dedup();
+    let exceptions: Vec<String> = report
+        .exceptions
+        .iter()
+        .filter(|seen| seen.fatal)
+        .flat_map(|seen| seen.exception.preorder().into_iter().map(|one| one.type_name.clone()).collect::<Vec<_>>())
+        .collect();
+    let run = known_failing::Run {
+        scenario: &report.scenario,
+        version: &report.reader.version,
+        violated: &violated,
+        exceptions: &exceptions,
+    };
+    let (reason, met) = match known.judge(&run) {
+        Match::NotListed => return,
+        Match::Known(entry) => (entry.reason.clone(), true),
+        Match::Passed(entry) => (entry.reason.clone(), false),
+        Match::Differs(entry, text) => (format!("{} ({text})", entry.reason), false),
+    };
+    report.apply_known_failing(reason, met);
 }
 
 fn relative(folder: &Path, root: &Path) -> String {
@@ -181,10 +267,12 @@ fn relative(folder: &Path, root: &Path) -> String {
 
 /// Writes the reports and prints what a person reads.
 fn write(suite: &Suite, report: &Report) -> Result<(), SuiteError> {
-    suite.out.write("report.json", &render::json(report))?;
-    suite.out.write("junit.xml", &render::junit(report))?;
-    suite.out.write("report.md", &render::markdown(report))?;
-    say::out(&render::text(report, &super::palette()));
+    let json = render::json::render(report)
+        .map_err(|source| SuiteError::Io { what: "write report.json", source: source.into() })?;
+    suite.out.write("report.json", &json)?;
+    suite.out.write("junit.xml", &render::junit::render(report))?;
+    suite.out.write("report.md", &render::markdown::render(report))?;
+    say::out(&render::text::render(report, super::text_options()));
     say::out(&format!("reports: {}", suite.out.folder.display()));
     Ok(())
 }
@@ -194,20 +282,21 @@ fn keep_last_failed(pairs: &mut Vec<Pair>, out: &Out) -> Result<(), SuiteError> 
     let none = || SuiteError::Usage("--last-failed: no earlier report under the output folder (run without it first)".into());
     let path = out.last_report().ok_or_else(none)?;
     let text = std::fs::read_to_string(&path).map_err(|source| SuiteError::Io { what: "read the last report", source })?;
-    let report: Report = serde_json::from_str(&text)
+    let report = render::json::parse(&text)
         .map_err(|source| SuiteError::Io { what: "read the last report", source: source.into() })?;
-    let failed: BTreeSet<(String, String)> = report
+    let failed: BTreeSet<(String, String, String)> = report
         .runs
         .iter()
         .filter(|run| !matches!(run.verdict, Verdict::Passed | Verdict::KnownFailing | Verdict::Skipped))
-        .map(|run| (run.scenario.clone(), run.reader.label()))
+        .map(|run| (run.scenario.clone(), run.reader.name.clone(), run.reader.version.clone()))
         .collect();
-    pairs.retain(|pair| failed.contains(&(pair.plan.id.clone(), pair.launch.info.label())));
+    pairs.retain(|pair| {
+        let info = &pair.launch.info;
+        failed.contains(&(pair.plan.id.clone(), info.name.clone(), info.version.clone()))
+    });
     if pairs.is_empty() {
         return Err(SuiteError::Usage(format!("--last-failed: every run of {} ended as expected", path.display())));
     }
     Ok(())
 }
 
-#[expect(unused, reason = "placeholder until the modules are merged")]
-fn unused(_: Entry, _: Event) {}

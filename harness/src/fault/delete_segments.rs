@@ -74,7 +74,7 @@ impl Fault for DeleteSegments {
         Ok(Injected {
             proof: proofs.join("; "),
             delivered: Box::new(move |facts| {
-                let told = facts.wire_errors_since(mark, "Fetch", "OFFSET_OUT_OF_RANGE");
+                let told = facts.wire_errors_since(mark, Some("Fetch"), Some("OFFSET_OUT_OF_RANGE"));
                 (told > 0).then(|| format!("{told} Fetch response(s) of {watched}: OFFSET_OUT_OF_RANGE"))
             }),
             felt: Box::new(move |facts| {

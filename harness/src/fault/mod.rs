@@ -100,7 +100,7 @@ pub type Look = Box<dyn Fn(&Facts) -> Option<String> + Send + Sync>;
 
 /// The undoing of one fault.
 #[async_trait]
-pub trait Heal: Send {
+pub trait Heal: Send + Sync {
     /// False when nothing is in force any more, so that there is nothing to wait for before the heal.
     fn stays_in_force(&self) -> bool {
         true

@@ -9,7 +9,7 @@ use brokerfall_report::verdict::{Judgement, Verdict};
 use super::rig::Rig;
 use super::setup::{LAST_LOOK, RunError};
 use super::steps::millis;
-use crate::history::facts::{EndedHow, Facts};
+use crate::history::facts::{HowEnded, Facts};
 use crate::verdict;
 
 /// A reader may take this long to hand its exception over after it has ended (the definition of an honest end).
@@ -53,7 +53,7 @@ async fn decided(rig: &Rig, there: impl Fn(&Facts) -> bool) {
                 return Some(true);
             }
             // A process that is gone, or a reader that has told why it ended, does not come back.
-            facts.all_ended().filter(|ended| ended.how != EndedHow::Silent).map(|_| false)
+            facts.all_ended().filter(|ended| ended.how != HowEnded::Silent).map(|_| false)
         })
         .await;
     if found == Some(false) {
@@ -80,7 +80,7 @@ async fn settle(rig: &Rig) {
         }
     }
     // Every member that lives says once more what it claims, now that nothing moves.
-    let _ = recorder.wait_until(CLAIMS, |facts| facts.all_alive_claimed_since(mark).then_some(())).await;
+    let _ = recorder.wait_until(CLAIMS, |facts| facts.all_alive_beat_since(mark).then_some(())).await;
 }
 
 /// Only a reader that does not come back is offered cures.

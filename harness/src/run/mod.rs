@@ -107,6 +107,26 @@ async fn live(rig: Arc<Rig>, recorder: &Recorder, mut cancel: Cancel) {
     }
 }
 
+/// Records that an order cannot be carried out here, and judges that.
+///
+/// # Errors
+/// When the history cannot be written or read.
+pub fn skip(order: &Order, recorder: &Recorder, reason: String, enable: String) -> std::io::Result<Ran> {
+    let cluster = brokerfall_report::history::ClusterInfo {
+        kind: "none".into(),
+        kafka: String::new(),
+        brokers: order.plan.cluster.brokers,
+        properties: Vec::new(),
+    };
+    recorder.record(Event::Opened(Box::new(order.opened(cluster, "none"))));
+    recorder.record(Event::Skipped { reason, enable });
+    recorder.record(Event::Closed);
+    recorder.flush()?;
+    let history = order.history();
+    let judgement = verdict::judge_file(&history)?;
+    Ok(Ran { history, judgement })
+}
+
 async fn cancelled(cancel: &mut Cancel) -> &'static str {
     loop {
         if let Some(signal) = *cancel.borrow_and_update() {

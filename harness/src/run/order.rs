@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use brokerfall_report::history::{
-    Expect, ExpectedEnd, FaultInfo, HISTORY_FORMAT, Limit, Limits, Opened, TopicInfo,
+    FaultInfo, HISTORY_FORMAT, Limit, Limits, Opened, TopicInfo,
 };
 use brokerfall_report::protocol::Kind;
 
@@ -95,22 +95,12 @@ impl Order {
                 })
                 .collect(),
             steps: plan.steps.iter().map(Step::sentence).collect(),
-            expect: Expect {
-                outcome: self.outcome(),
-                named: plan.expect.named.clone(),
-                duplicates: plan.expect.duplicates,
-                not_judged: plan.not_judged(),
-            },
+            expect: plan.expect(),
             limits: self.limits(),
             seed: self.seed,
             started_at: now_rfc3339(),
             reproduce: self.reproduce.clone(),
         }
-    }
-
-    /// How the run may end: as the scenario says, else as its faults say.
-    fn outcome(&self) -> ExpectedEnd {
-        self.plan.expect.outcome.unwrap_or_else(|| self.plan.default_outcome())
     }
 
     /// Scenario before manifest before default.

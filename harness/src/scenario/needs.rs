@@ -85,11 +85,8 @@ impl Need {
     /// The capability of adapter protocol v1 that a reader must tell in its `hello`; `None` where none is needed.
     pub fn capability(&self) -> Option<&'static str> {
         match self {
-            Need::Callback(Callback::OnSet) => Some("callback.on_set"),
-            Need::Callback(Callback::OnDelete) => Some("callback.on_delete"),
-            Need::Callback(Callback::OnRecord) => Some("callback.on_record"),
+            Need::Callback(_) => Some("arm_callback"),
             Need::Command(command) => Some(command),
-            Need::Session => Some("session"),
             _ => None,
         }
     }

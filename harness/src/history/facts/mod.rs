@@ -14,6 +14,7 @@
 
 mod faults;
 mod life;
+mod live;
 mod log;
 mod observe;
 mod query;

@@ -1,0 +1,217 @@
+//! Everything but `run`: commands that look, explain and judge again.
+
+use std::time::{Duration, Instant};
+
+use brokerfall_report::render;
+use brokerfall_report::report::RunReport;
+use brokerfall_report::verdict::{ExitCode, Verdict};
+
+use super::args::{AdapterCheckArgs, CheckArgs, DoctorArgs, ExplainArgs, JudgeArgs, ListArgs, ReadersArgs};
+use super::suite::SuiteError;
+use super::{say, text_options};
+use crate::cluster::Cluster;
+use crate::cluster::mock::MockCluster;
+use crate::history::recorder::Recorder;
+use crate::link::Link;
+use crate::link::builtin::{BuiltinLink, LinkOptions};
+use crate::reader::catalogue::Readers;
+use crate::scenario::catalogue;
+use crate::{explain as pages, verdict};
+
+fn usage(cause: &dyn std::error::Error) -> ExitCode {
+    say::error(cause);
+    ExitCode::Usage
+}
+
+/// `list`.
+pub(crate) fn list(args: &ListArgs) -> ExitCode {
+    let summaries = match catalogue::list() {
+        Ok(summaries) => summaries,
+        Err(cause) => return usage(&cause),
+    };
+    let wanted = |id: &str| args.scenarios.is_empty() || args.scenarios.iter().any(|word| id.starts_with(word.as_str()));
+    let found: Vec<_> = summaries.iter().filter(|one| wanted(&one.id)).collect();
+    if found.is_empty() {
+        say::note("error: no scenario has an id that begins so (`brokerfall list` shows all)");
+        return ExitCode::Usage;
+    }
+    if args.json {
+        let rows: Vec<serde_json::Value> = found
+            .iter()
+            .map(|one| {
+                serde_json::json!({
+                    "id": one.id,
+                    "title": one.title,
+                    "tags": one.tags,
+                    "phases": one.phases,
+                    "kinds": one.kinds,
+                    "plans": one.plans,
+                })
+            })
+            .collect();
+        say::out(&serde_json::Value::from(rows).to_string());
+        return ExitCode::AsExpected;
+    }
+    let width = found.iter().map(|one| one.id.len()).max().unwrap_or(0);
+    for one in found {
+        let kinds: Vec<&str> = one.kinds.iter().map(|kind| kind.name()).collect();
+        say::out(&format!("{:width$}  {:18}  {}", one.id, kinds.join(","), one.title));
+    }
+    ExitCode::AsExpected
+}
+
+/// `check`.
+pub(crate) fn check(args: &CheckArgs) -> ExitCode {
+    if args.paths.is_empty() {
+        return match catalogue::list() {
+            Ok(summaries) => {
+                say::out(&format!("{} bundled scenarios are good", summaries.len()));
+                ExitCode::AsExpected
+            }
+            Err(cause) => usage(&cause),
+        };
+    }
+    let mut code = ExitCode::AsExpected;
+    for path in &args.paths {
+        match catalogue::check(path) {
+            Ok(summaries) => {
+                for one in summaries {
+                    say::out(&format!("{}: {} plan(s), {}", one.id, one.plans.len(), one.title));
+                }
+            }
+            Err(cause) => code = usage(&cause),
+        }
+    }
+    code
+}
+
+/// `readers`.
+pub(crate) fn readers(args: &ReadersArgs) -> ExitCode {
+    let readers = match Readers::load(&args.readers_dirs) {
+        Ok(readers) => readers,
+        Err(cause) => return usage(&cause),
+    };
+    let width = readers.manifests().map(|manifest| manifest.name.len()).max().unwrap_or(0);
+    for manifest in readers.manifests() {
+        let kinds: Vec<&str> = manifest.kinds.iter().map(|kind| kind.name()).collect();
+        let versions: Vec<&str> = manifest.versions.iter().map(|version| version.version.as_str()).collect();
+        let versions = if versions.is_empty() { "built in".to_owned() } else { versions.join(", ") };
+        say::out(&format!("{:width$}  {:14}  {versions:22}  {}", manifest.name, kinds.join(","), manifest.summary));
+    }
+    ExitCode::AsExpected
+}
+
+/// `judge`.
+pub(crate) fn judge(args: &JudgeArgs) -> ExitCode {
+    let entries = match verdict::read(&args.history) {
+        Ok(entries) => entries,
+        Err(cause) => {
+            say::note(&format!("error: cannot read the history {}: {cause}", args.history.display()));
+            return ExitCode::Usage;
+        }
+    };
+    let judgement = verdict::judge(&entries);
+    let report = RunReport::from_history(entries, &judgement);
+    if args.json {
+        match serde_json::to_string_pretty(&report) {
+            Ok(json) => say::out(&json),
+            Err(cause) => return usage(&cause),
+        }
+    } else {
+        say::out(&render::text::run(&report, text_options()));
+    }
+    match (report.verdict, report.error_of) {
+        (Verdict::Error, Some(brokerfall_report::history::FailureOf::Harness)) => ExitCode::HarnessBug,
+        (Verdict::Error, _) => ExitCode::Environment,
+        (Verdict::Failed, _) => ExitCode::Violation,
+        (Verdict::Void, _) => ExitCode::Void,
+        (Verdict::Skipped, _) => ExitCode::NothingJudged,
+        (Verdict::Passed | Verdict::KnownFailing, _) => ExitCode::AsExpected,
+    }
+}
+
+/// `explain`.
+pub(crate) fn explain(args: &ExplainArgs) -> ExitCode {
+    let Some(name) = &args.name else {
+        for name in pages::names() {
+            say::out(&name);
+        }
+        return ExitCode::AsExpected;
+    };
+    match pages::lookup(name) {
+        Ok(page) => {
+            say::out(page.trim_end());
+            ExitCode::AsExpected
+        }
+        Err(cause) => usage(&cause),
+    }
+}
+
+/// `doctor`.
+pub(crate) async fn doctor(args: &DoctorArgs) -> ExitCode {
+    let mut healthy = true;
+    let mut line = |good: bool, what: &str, text: String| {
+        healthy &= good;
+        say::out(&format!("{} {what:18} {text}", if good { "ok     " } else { "missing" }));
+    };
+    match ready().await {
+        Ok(first) => {
+            line(true, "mock cluster", "starts, and the link stands in front of it".into());
+            if args.timing {
+                line(true, "  first start", format!("{:.1} ms", first.as_secs_f64() * 1e3));
+                let mut later = Vec::new();
+                for _ in 0..10 {
+                    match ready().await {
+                        Ok(took) => later.push(took.as_secs_f64() * 1e3),
+                        Err(text) => line(false, "mock cluster", text),
+                    }
+                }
+                later.sort_by(f64::total_cmp);
+                if let (Some(min), Some(mid), Some(max)) = (later.first(), later.get(later.len() / 2), later.last()) {
+                    line(true, "  later starts", format!("{min:.1} / {mid:.1} / {max:.1} ms (min, median, max of 10)"));
+                }
+            }
+        }
+        Err(text) => line(false, "mock cluster", text),
+    }
+    for (tool, needed) in [("python3", "Python readers (ktables): install Python 3.10 or later with venv")] {
+        let found = which(tool);
+        let text = found.as_ref().map_or_else(|| needed.to_owned(), |path| path.display().to_string());
+        line(found.is_some(), tool, text);
+    }
+    let uv = which("uv");
+    say::out(&format!(
+        "{} {:18} {}",
+        if uv.is_some() { "ok     " } else { "absent " },
+        "uv",
+        uv.map_or_else(|| "not needed: venv and pip are used".to_owned(), |path| path.display().to_string())
+    ));
+    if healthy { ExitCode::AsExpected } else { ExitCode::Environment }
+}
+
+/// How long cluster and link take until a reader could connect.
+#[expect(clippy::disallowed_methods, reason = "doctor measures; nothing is judged by this clock")]
+async fn ready() -> Result<Duration, String> {
+    let failed = |cause: &dyn std::error::Error| crate::chain(cause);
+    let folder = tempfile::tempdir().map_err(|cause| failed(&cause))?;
+    let program = std::env::current_exe().map_err(|cause| failed(&cause))?;
+    let recorder = Recorder::new(None).map_err(|cause| failed(&cause))?;
+    let start = Instant::now();
+    let cluster = MockCluster::start(1, &program, folder.path()).await.map_err(|cause| failed(&cause))?;
+    let link = BuiltinLink::start(cluster.brokers(), recorder, LinkOptions { emulated: true })
+        .map_err(|cause| failed(&cause))?;
+    let took = start.elapsed();
+    link.shutdown().await;
+    cluster.shutdown().await;
+    Ok(took)
+}
+
+fn which(tool: &str) -> Option<std::path::PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|folder| folder.join(tool)).find(|candidate| candidate.is_file())
+}
+
+/// `adapter check`.
+pub(crate) async fn adapter_check(_args: AdapterCheckArgs) -> Result<ExitCode, SuiteError> {
+    Err(SuiteError::Usage("not here yet".into()))
+}

@@ -1,0 +1,205 @@
+//! Which scenarios meet which readers.
+
+use std::path::Path;
+
+use brokerfall_report::history::{Declares, Phase, ReaderInfo};
+use brokerfall_report::protocol::Kind;
+use brokerfall_report::report::{RunReport, SkipReport};
+
+use super::args::RunArgs;
+use super::say;
+use super::suite::SuiteError;
+use crate::reader::Launch;
+use crate::reader::catalogue::{ReaderError, Readers};
+use crate::reader::provision::ProvisionOptions;
+use crate::scenario::catalogue;
+use crate::scenario::plan::Plan;
+
+/// The suite of readers that runs without `--reader`.
+const BUNDLED: &str = "bundled";
+
+/// A plan and the reader that it is carried out on.
+#[derive(Debug, Clone)]
+pub(crate) struct Pair {
+    pub(crate) plan: Plan,
+    pub(crate) launch: Launch,
+    /// Reason and remedy, when the pair cannot be carried out here.
+    pub(crate) skip: Option<(String, String)>,
+}
+
+/// A reader that was asked for: what starts it, or why it is not to be had here.
+#[derive(Debug, Clone)]
+pub(crate) enum Asked {
+    /// It can be started.
+    Here(Box<Launch>),
+    /// A named skip.
+    Away {
+        /// The word of the command line.
+        spec: String,
+        /// Why, and what would enable it.
+        reason: String,
+    },
+}
+
+/// The plans that the arguments name.
+pub(crate) fn plans(args: &RunArgs) -> Result<Vec<Plan>, SuiteError> {
+    catalogue::select(&args.scenarios, args.tag.as_deref()).map_err(|cause| SuiteError::Usage(crate::chain(&cause)))
+}
+
+/// The readers that the arguments name, provisioned.
+pub(crate) fn readers(args: &RunArgs, program: &Path) -> Result<Vec<Asked>, SuiteError> {
+    if let (Some(command), Some(kind)) = (&args.adapter, args.kind) {
+        let launch = Launch::adapter(command, kind.into()).map_err(|cause| SuiteError::Usage(crate::chain(&cause)))?;
+        return Ok(vec![Asked::Here(Box::new(launch))]);
+    }
+    let readers = Readers::load(&args.readers_dirs).map_err(|cause| SuiteError::Usage(crate::chain(&cause)))?;
+    let progress = |line: &str| say::note(line);
+    let options = ProvisionOptions {
+        with: args.with.clone(),
+        runtime: args.runtime.clone(),
+        program: Some(program.to_owned()),
+        progress: &progress,
+        ..ProvisionOptions::default()
+    };
+    let specs = if args.readers.is_empty() { vec![BUNDLED.to_owned()] } else { args.readers.clone() };
+    let mut asked = Vec::new();
+    for spec in specs {
+        match readers.resolve(&spec, &options) {
+            Ok(launches) => asked.extend(launches.into_iter().map(|launch| Asked::Here(Box::new(launch)))),
+            Err(cause @ ReaderError::NoRuntime { .. }) => {
+                asked.push(Asked::Away { spec, reason: crate::chain(&cause) });
+            }
+            Err(cause @ (ReaderError::Unknown { .. } | ReaderError::Spec { .. } | ReaderError::Manifest(_))) => {
+                return Err(SuiteError::Usage(crate::chain(&cause)));
+            }
+            Err(cause) => return Err(SuiteError::Environment(crate::chain(&cause))),
+        }
+    }
+    Ok(asked)
+}
+
+/// Every plan with every reader that it suits, reader by reader. A plan does not suit a reader of another kind, nor one
+/// whose manifest names other scenarios; what cluster or reader lack is a named skip.
+pub(crate) fn pairs(plans: &[Plan], asked: &[Asked]) -> Vec<Pair> {
+    let suits = |plan: &Plan, launch: &Launch| {
+        plan.kinds().contains(&launch.info.kind) && launch.manifest.runs(&plan.id)
+    };
+    here(asked)
+        .flat_map(|launch| plans.iter().filter(|plan| suits(plan, launch)).map(|plan| pair(plan, launch)))
+        .collect()
+}
+
+fn here(asked: &[Asked]) -> impl Iterator<Item = &Launch> {
+    asked.iter().filter_map(|asked| match asked {
+        Asked::Here(launch) => Some(&**launch),
+        Asked::Away { .. } => None,
+    })
+}
+
+impl Asked {
+    /// The report of a reader that is not to be had here.
+    pub(crate) fn skipped(&self) -> Option<RunReport> {
+        let Asked::Away { spec, reason } = self else { return None };
+        let (name, version) = spec.split_once('@').unwrap_or((spec, ""));
+        let info = ReaderInfo {
+            name: name.to_owned(),
+            version: version.to_owned(),
+            source: String::new(),
+            kind: Kind::Table,
+            lock: None,
+            declares: Declares::default(),
+        };
+        let skip = SkipReport { reason: reason.clone(), enable: "install that runtime, or name another with --runtime".into() };
+        Some(RunReport::skipped("every scenario", "", Phase::Start, &info, skip))
+    }
+}
+
+fn pair(plan: &Plan, launch: &Launch) -> Pair {
+    let by_cluster = plan.unmet_by_mock().into_iter().next().map(|unmet| (unmet.reason, unmet.enable));
+    let by_reader = || {
+        plan.needs().iter().filter_map(|need| need.capability()).find(|name| launch.manifest.can(name) == Some(false)).map(
+            |name| {
+                (
+                    format!("{} cannot do `{name}`, which the scenario needs", label(&launch.info)),
+                    "an adapter with that capability".to_owned(),
+                )
+            },
+        )
+    };
+    let by_manifest = || {
+        (!launch.manifest.serves_on("mock")).then(|| {
+            (
+                format!("{} does not run on the mock cluster", label(&launch.info)),
+                format!("--cluster with one of {}", launch.manifest.clusters.join(", ")),
+            )
+        })
+    };
+    let skip = by_cluster.or_else(by_reader).or_else(by_manifest);
+    Pair { plan: plan.clone(), launch: launch.clone(), skip }
+}
+
+/// `NAME@VERSION`, and the kind where the reader can be built as several.
+pub(crate) fn label(info: &ReaderInfo) -> String {
+    if info.version.is_empty() || info.source == BUNDLED {
+        info.name.clone()
+    } else {
+        format!("{}@{}", info.name, info.version)
+    }
+}
+
+/// Why no pair came of it.
+pub(crate) fn nothing_to_run(plans: &[Plan], asked: &[Asked]) -> String {
+    let readers: Vec<String> = here(asked).map(|launch| format!("{} ({})", label(&launch.info), launch.info.kind.name())).collect();
+    format!(
+        "none of the {} scenario(s) suits any of the readers {} (see `brokerfall list` for the kinds that each scenario serves)",
+        plans.len(),
+        readers.join(", ")
+    )
+}
+
+/// The command that carries out this pair alone.
+pub(crate) fn reproduce(args: &RunArgs, pair: &Pair) -> String {
+    let mut words = vec!["brokerfall".to_owned(), "run".to_owned(), scenario_word(args, &pair.plan.id)];
+    if let (Some(command), Some(_)) = (&args.adapter, args.kind) {
+        words.extend(["--adapter".into(), command.clone(), "--kind".into(), pair.launch.info.kind.name().into()]);
+    } else {
+        words.extend(["--reader".into(), reader_word(args, &pair.launch.info)]);
+    }
+    for with in &args.with {
+        words.extend(["--with".into(), with.clone()]);
+    }
+    if let Some(runtime) = &args.runtime {
+        words.extend(["--runtime".into(), runtime.clone()]);
+    }
+    for folder in &args.readers_dirs {
+        words.extend(["--readers-dir".into(), folder.to_string_lossy().into_owned()]);
+    }
+    if args.seed != 0 {
+        words.extend(["--seed".into(), args.seed.to_string()]);
+    }
+    words.iter().map(|word| shlex::try_quote(word).map_or_else(|_| word.clone(), |quoted| quoted.into_owned())).collect::<Vec<_>>().join(" ")
+}
+
+/// A scenario of a user's own is named by its path, with the axes of the plan.
+fn scenario_word(args: &RunArgs, id: &str) -> String {
+    let base = id.split_once('[').map_or(id, |(base, _)| base);
+    let path = args.scenarios.iter().find(|word| {
+        word.ends_with(".toml") && (word.as_str() == base || word.strip_suffix(".toml").is_some_and(|stem| stem == base))
+    });
+    match path {
+        Some(path) => path.clone(),
+        None => id.to_owned(),
+    }
+}
+
+/// The word that named this reader, where it says more than name and version do.
+fn reader_word(args: &RunArgs, info: &ReaderInfo) -> String {
+    let own = |spec: &&String| {
+        let name = spec.split_once('@').map_or(spec.as_str(), |(name, _)| name);
+        name == info.name && (spec.contains("@path:") || spec.contains("@git:"))
+    };
+    match args.readers.iter().find(own) {
+        Some(spec) if info.source.starts_with("path:") || info.source.starts_with("git:") => spec.clone(),
+        _ => label(info),
+    }
+}
