@@ -113,15 +113,6 @@ pub(super) fn kill(process: &Stat) {
 mod tests {
     use super::*;
 
-    fn own() -> Group {
-        let stat = proc::stat(std::process::id()).unwrap();
-        Group {
-            pid: stat.group,
-            started: stat.started,
-            mark: "none".to_owned(),
-        }
-    }
-
     #[test]
     fn group_whose_leader_started_at_another_time_is_not_ours() {
         // Our own test process exists, so only the start time can tell that it is another one.
@@ -139,6 +130,12 @@ mod tests {
 
     #[test]
     fn stray_of_another_mark_is_not_ours() {
-        assert!(own().strays().is_empty());
+        let own = proc::stat(std::process::id()).unwrap();
+        let group = Group {
+            pid: own.group,
+            started: own.started,
+            mark: "none".to_owned(),
+        };
+        assert!(group.strays().is_empty());
     }
 }

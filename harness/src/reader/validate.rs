@@ -320,8 +320,11 @@ pub fn name_of(command: &Command) -> &'static str {
 /// Says why a line could not be read, more exactly than the reader of whole lines can.
 fn explain(bytes: &[u8], cause: &serde_json::Error) -> String {
     let Ok(value) = serde_json::from_slice::<serde_json::Value>(bytes) else {
-        return "a line that is not JSON (an adapter re-points its stdout to stderr before it loads the library)"
-            .to_owned();
+        return if bytes.starts_with(b"{") {
+            format!("a line that is not JSON: {cause}")
+        } else {
+            "a line that is not JSON (an adapter re-points its stdout to stderr before it loads the library)".to_owned()
+        };
     };
     match value.get("type") {
         None => "a line without a `type`".to_owned(),

@@ -17,6 +17,9 @@ use crate::history::recorder::Recorder;
 use crate::process::Group;
 use crate::reader::validate::{Broken, Validator, name_of};
 
+/// How much of an offending line an error shows.
+const SHOWN_CHARS: usize = 80;
+
 /// One reader's process, as its tasks see it.
 pub(super) struct Shared {
     pub(super) member: String,
@@ -160,12 +163,19 @@ impl Shared {
         let Broken { text, line } = broken;
         let first = self.life.borrow().broken.is_none() && self.life.borrow().exit.is_none();
         if first {
+            // Escaped and short: it is somebody else's text and ends up on a terminal.
+            let shown: String = line.chars().take(SHOWN_CHARS).collect();
+            let told = if shown.is_empty() {
+                text.clone()
+            } else {
+                format!("{text}: {shown:?}")
+            };
             self.recorder.record(Event::ProtocolBroken {
                 member: self.member.clone(),
-                text: text.clone(),
+                text,
                 line,
             });
-            self.life.send_modify(|life| life.broken = Some(text));
+            self.life.send_modify(|life| life.broken = Some(told));
         }
     }
 

@@ -161,6 +161,8 @@ async fn read_stderr(mut pipe: ChildStderr, shared: Arc<Shared>) {
 async fn reap(mut child: Child, shared: Arc<Shared>, stdout: Option<JoinHandle<()>>, stderr: Option<JoinHandle<()>>) {
     let status = child.wait().await;
     let at_us = shared.recorder.now_us();
+    // Before the pipes are drained: what is asked of a process that has ended no longer ends it.
+    let asked = shared.lock().told_to_end;
     let drained = async {
         for pipe in [stdout, stderr].into_iter().flatten() {
             // An error is a panic of the task, which the runtime has already reported.
@@ -177,7 +179,7 @@ async fn reap(mut child: Child, shared: Arc<Shared>, stdout: Option<JoinHandle<(
     let exit = Exit {
         code: status.as_ref().ok().and_then(std::process::ExitStatus::code),
         signal: status.as_ref().ok().and_then(ExitStatusExt::signal),
-        asked: shared.lock().told_to_end,
+        asked,
         at_us,
         stderr_tail,
     };

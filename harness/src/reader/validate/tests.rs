@@ -82,6 +82,8 @@ fn text_that_is_not_json_is_shown_lossily() {
 #[test]
 fn line_that_is_json_but_nothing_else_is_explained() {
     assert_eq!(broken(&mut greeted(ALL), b"{}"), "a line without a `type`");
+    let text = broken(&mut greeted(ALL), br#"{"v":1,"seq":2,"#);
+    assert!(text.starts_with("a line that is not JSON: EOF while parsing"), "{text}");
     assert_eq!(broken(&mut greeted(ALL), b"17"), "a line without a `type`");
     let text = broken(&mut greeted(ALL), &line(2, 0, r#""type":"gossip""#));
     assert_eq!(text, r#"unknown type "gossip""#);
