@@ -13,7 +13,7 @@ use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
 use kafka_protocol::messages::{
     ApiKey, FindCoordinatorRequest, MetadataRequest, MetadataResponse, RequestHeader, ResponseHeader, TopicName,
@@ -156,9 +156,7 @@ async fn exchange(stream: &mut TcpStream, frame: &[u8]) -> std::io::Result<Bytes
             return Err(std::io::ErrorKind::UnexpectedEof.into());
         }
     }
-    let answer = answer.into_inner().freeze();
-    debug_assert_eq!(answer.remaining(), length as usize);
-    Ok(answer)
+    Ok(answer.into_inner().freeze())
 }
 
 /// Asks one broker for the metadata of these topics (all when empty). Creates no topic.
@@ -262,5 +260,65 @@ impl DirectError {
     /// True when the broker cannot have seen the request.
     pub fn never_sent(&self) -> bool {
         matches!(self, DirectError::Connect { .. } | DirectError::Unencodable { .. })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kafka_protocol::messages::ApiVersionsRequest;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    const SOON: Duration = Duration::from_secs(20);
+
+    async fn pair() -> (DirectConnection, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let connection = DirectConnection::open(listener.local_addr().unwrap(), "test", SOON)
+            .await
+            .unwrap();
+        (connection, listener.accept().await.unwrap().0)
+    }
+
+    #[tokio::test]
+    async fn connection_that_the_broker_closed_is_not_usable() {
+        let (connection, broker) = pair().await;
+        assert!(connection.is_usable());
+        drop(broker);
+        // The FIN has arrived when a read sees it.
+        connection.stream.readable().await.unwrap();
+        assert!(!connection.is_usable());
+    }
+
+    #[tokio::test]
+    async fn connection_whose_request_was_given_up_is_not_usable() {
+        let (mut connection, _broker) = pair().await;
+        let request = ApiVersionsRequest::default();
+        let given_up = tokio::time::timeout(Duration::from_millis(20), connection.ask(0, &request, SOON)).await;
+        assert!(given_up.is_err());
+        assert!(!connection.is_usable());
+    }
+
+    #[tokio::test]
+    async fn broker_that_speaks_another_protocol_is_lost_and_not_believed() {
+        let (mut connection, mut broker) = pair().await;
+        broker.write_all(b"HTTP/1.1 400 Bad Request").await.unwrap();
+        let lost = connection
+            .ask(0, &ApiVersionsRequest::default(), SOON)
+            .await
+            .unwrap_err();
+        assert!(
+            matches!(lost, DirectError::Lost { .. }) && !lost.never_sent(),
+            "{lost:?}"
+        );
+    }
+
+    #[tokio::test]
+    async fn port_that_refuses_never_saw_the_request() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        drop(listener);
+        let refused = DirectConnection::open(address, "test", SOON).await.unwrap_err();
+        assert!(refused.never_sent(), "{refused:?}");
     }
 }

@@ -53,7 +53,8 @@ impl Load {
         Self { stop, writers }
     }
 
-    /// Stops writing and waits until every record's fate is recorded.
+    /// Stops writing and waits until every record's fate is recorded: at once, unless a broker is stopped (SIGSTOP), which
+    /// answers when it goes on; two minutes at most.
     ///
     /// # Errors
     /// [`OracleError::Task`] when a writer panicked.

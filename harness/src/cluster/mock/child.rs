@@ -11,7 +11,7 @@ use rdkafka::config::{ClientConfig, FromClientConfigAndContext, RDKafkaLogLevel}
 use rdkafka::error::KafkaError;
 use rdkafka::message::DeliveryResult;
 use rdkafka::mocking::{MockCluster, MockCoordinator};
-use rdkafka::producer::{BaseProducer, Producer, ProducerContext};
+use rdkafka::producer::{Producer, ProducerContext, ThreadedProducer};
 
 use super::ffi;
 use super::pipe::{Ask, Command, Tell};
@@ -46,13 +46,14 @@ pub fn main(args: &[String]) -> ExitCode {
     }
 }
 
-fn start(brokers: u32) -> Result<BaseProducer<Complaints>, String> {
+fn start(brokers: u32) -> Result<ThreadedProducer<Complaints>, String> {
     let mut config = ClientConfig::new();
     config
         .set("test.mock.num.brokers", brokers.to_string())
         .set_log_level(RDKafkaLogLevel::Error);
-    // Its text is all that goes through the pipe.
-    let producer = BaseProducer::from_config_and_context(&config, Complaints).map_err(|cause| cause.to_string())?;
+    // Threaded, because rdkafka hands out log lines on the thread that polls.
+    // Its error's text is all that goes through the pipe.
+    let producer = ThreadedProducer::from_config_and_context(&config, Complaints).map_err(|cause| cause.to_string())?;
     let client = producer.client();
     if !ffi::set_initial_rebalance_delay_ms(client, 0) {
         return Err("the client holds no mock cluster".to_owned());
@@ -70,7 +71,7 @@ fn start(brokers: u32) -> Result<BaseProducer<Complaints>, String> {
     Ok(producer)
 }
 
-fn serve(producer: BaseProducer<Complaints>) -> ExitCode {
+fn serve(producer: ThreadedProducer<Complaints>) -> ExitCode {
     let Some(cluster) = producer.client().mock_cluster() else {
         return ExitCode::FAILURE;
     };
@@ -113,7 +114,7 @@ fn carry_out(cluster: &MockCluster<'_, Complaints>, command: Command) -> Result<
     }
 }
 
-/// Writes a line for the parent. Called by log callbacks too, on librdkafka's threads.
+/// Writes a line for the parent. Called by the log callback too, on the polling thread.
 fn tell(what: &Tell) {
     if let Ok(mut line) = serde_json::to_vec(what) {
         line.push(b'\n');
@@ -128,8 +129,9 @@ fn tell(what: &Tell) {
 struct Complaints;
 
 impl ClientContext for Complaints {
-    fn log(&self, _level: RDKafkaLogLevel, facility: &str, message: &str) {
-        if facility.starts_with("MOCK") {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        use RDKafkaLogLevel::{Alert, Critical, Emerg, Error};
+        if facility.starts_with("MOCK") && matches!(level, Emerg | Alert | Critical | Error) {
             tell(&Tell::Complaint {
                 text: message.to_owned(),
             });

@@ -159,9 +159,11 @@ impl Control {
         }
     }
 
-    /// Adds a complaint of the parent's own, such as an election that failed.
+    /// Adds a complaint of the parent's own, such as an election that failed. After the end there is nothing to complain of.
     pub(super) fn complain(&self, text: String) {
-        lock(&self.shared.complaints).push(text);
+        if !self.shared.asked_to_end.load(Ordering::Relaxed) {
+            lock(&self.shared.complaints).push(text);
+        }
     }
 
     /// Takes the complaints so far.
