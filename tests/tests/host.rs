@@ -86,6 +86,8 @@ impl Bed {
     }
 
     async fn broken(&self) -> (String, String) {
+        // First, because reading the history again and again would keep this thread from reading a flood.
+        self.until("a broken rule", || self.reader.broken()).await;
         self.wait_for("ProtocolBroken", |event| match event {
             Event::ProtocolBroken { text, line, .. } => Some((text.clone(), line.clone())),
             _ => None,
