@@ -86,6 +86,8 @@ impl Bed {
     }
 
     async fn broken(&self) -> (String, String) {
+        // First, because reading the history again and again would keep this thread from reading a flood.
+        self.until("a broken rule", || self.reader.broken()).await;
         self.wait_for("ProtocolBroken", |event| match event {
             Event::ProtocolBroken { text, line, .. } => Some((text.clone(), line.clone())),
             _ => None,
@@ -196,7 +198,7 @@ async fn exit_before_hello_is_told_with_its_status_and_last_lines() {
     .await;
     assert!(bed.file("stderr.log").starts_with(b"line 1\nline 2\n"));
     let stopped = bed.reader.shut_down(GRACE).await;
-    assert!(stopped.ended_before && stopped.stopped_ms.is_none(), "{stopped:?}");
+    assert!(stopped.ended_before && stopped.stopped_ms == Some(0), "{stopped:?}");
     // An end that nobody asked for stays so, although the reader was stopped afterwards.
     assert!(!bed.reader.exited().unwrap().asked);
     bed.assert_alone();
@@ -546,6 +548,36 @@ async fn sampler_tells_what_the_group_uses() {
     // One may have been under way.
     assert!(bed.count(|event| matches!(event, Event::Sample { .. })) <= seen + 1);
     bed.end().await;
+}
+
+#[tokio::test]
+async fn machine_that_starves_the_harness_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("history.jsonl");
+    let recorder = Recorder::new(Some(&path)).unwrap();
+    let sampler = Sampler::start(recorder.clone());
+    // The sampler has had its first turn when this returns; then nobody else gets one for longer than a second.
+    let _ = recorder.wait_until(Duration::from_millis(300), |_| None::<()>).await;
+    assert!(!within(Duration::from_millis(1_200), || false));
+    let starved = async {
+        loop {
+            recorder.wait_until(Duration::from_millis(50), |_| None::<()>).await;
+            recorder.flush().unwrap();
+            let text = std::fs::read_to_string(&path).unwrap();
+            let entry = text
+                .lines()
+                .find_map(|line| match serde_json::from_str::<Entry>(line).unwrap().event {
+                    Event::Starved { gap_ms } => Some(gap_ms),
+                    _ => None,
+                });
+            if let Some(gap_ms) = entry {
+                return gap_ms;
+            }
+        }
+    };
+    let gap_ms = tokio::time::timeout(SOON, starved).await.unwrap();
+    assert!(gap_ms > 1_000, "{gap_ms}");
+    drop(sampler);
 }
 
 #[test]

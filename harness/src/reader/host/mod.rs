@@ -83,8 +83,8 @@ impl Exit {
 /// How a reader's process left.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stopped {
-    /// From the stop command to the end of the process, milliseconds; absent when it had to be signalled or had ended
-    /// before it was asked.
+    /// From the stop command to the end of the process, milliseconds; absent when it had to be signalled, 0 when it had
+    /// ended before it was asked.
     pub stopped_ms: Option<u64>,
     /// True when it had ended before it was asked.
     pub ended_before: bool,
@@ -288,7 +288,7 @@ impl ReaderProcess {
     /// resumed first. Returns how it went; nothing of it is left then.
     pub async fn shut_down(&self, grace: Duration) -> Stopped {
         let ended_before = self.exited().is_some();
-        let mut stopped_ms = None;
+        let mut stopped_ms = ended_before.then_some(0);
         if !ended_before {
             self.shared.lock().told_to_end = true;
             if self.shared.lock().paused {
