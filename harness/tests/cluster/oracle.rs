@@ -15,6 +15,9 @@ use kafka_protocol::messages::metadata_response::{
 use kafka_protocol::messages::offset_commit_request::{OffsetCommitRequestPartition, OffsetCommitRequestTopic};
 use kafka_protocol::messages::{BrokerId, GroupId, MetadataResponse, OffsetCommitRequest};
 use kafka_protocol::protocol::{Encodable, StrBytes};
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::message::{Headers, Message};
+use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
@@ -414,4 +417,41 @@ async fn record_whose_answer_was_lost_is_maybe_written_and_its_id_is_not_used_ag
         BTreeMap::from([(0, Runs::one(1, 3))])
     );
     assert_eq!(produced(&truth, ProduceOutcome::Failed), BTreeMap::new());
+}
+
+/// The oracle's batches are encoded and decoded by one crate; librdkafka is the second opinion.
+#[tokio::test]
+async fn records_reach_another_library_with_key_value_header_and_tombstones() {
+    let lab = Lab::start(1).await;
+    lab.create("orders", 1, 1).await;
+    let mut topic = orders(1);
+    topic.generator.tombstone_every = Some(4);
+    let truth = lab.oracle(std::slice::from_ref(&topic)).await;
+    truth.oracle.preload("orders", 1_203).await.unwrap();
+    let bootstrap = lab.cluster.direct_bootstrap();
+    let generator = topic.generator.clone();
+    let reading = tokio::task::spawn_blocking(move || {
+        let consumer: BaseConsumer = ClientConfig::new()
+            .set("bootstrap.servers", bootstrap)
+            .set("group.id", "second-opinion")
+            .set("check.crcs", "true")
+            .create()
+            .unwrap();
+        let mut from_the_start = TopicPartitionList::new();
+        from_the_start
+            .add_partition_offset("orders", 0, Offset::Beginning)
+            .unwrap();
+        consumer.assign(&from_the_start).unwrap();
+        for id in 1..=1_203u64 {
+            let message = consumer.poll(SOON).expect("a record in time").unwrap();
+            assert_eq!(message.offset(), i64::try_from(id - 1).unwrap());
+            assert_eq!(message.key(), Some(generator.key(0, id).as_bytes()));
+            assert_eq!(message.payload(), generator.value(id).as_ref().map(String::as_bytes));
+            let header = message.headers().unwrap().get(0);
+            assert_eq!((header.key, header.value), ("bf-id", Some(id.to_string().as_bytes())));
+            assert!(message.timestamp().to_millis().is_some_and(|ms| ms > 1_600_000_000_000));
+        }
+    });
+    reading.await.unwrap();
+    lab.cluster.shutdown().await;
 }
