@@ -7,6 +7,7 @@ use brokerfall_report::report::RunReport;
 use brokerfall_report::verdict::{ExitCode, Verdict};
 
 use super::args::{AdapterCheckArgs, CheckArgs, DoctorArgs, ExplainArgs, JudgeArgs, ListArgs, ReadersArgs};
+use super::out::Out;
 use super::suite::SuiteError;
 use super::{say, text_options};
 use crate::cluster::Cluster;
@@ -14,7 +15,10 @@ use crate::cluster::mock::MockCluster;
 use crate::history::recorder::Recorder;
 use crate::link::Link;
 use crate::link::builtin::{BuiltinLink, LinkOptions};
+use crate::process::Spawner;
+use crate::reader::Launch;
 use crate::reader::catalogue::Readers;
+use crate::run::{self, Order, paces};
 use crate::scenario::catalogue;
 use crate::{explain as pages, verdict};
 
@@ -212,6 +216,41 @@ fn which(tool: &str) -> Option<std::path::PathBuf> {
 }
 
 /// `adapter check`.
-pub(crate) async fn adapter_check(_args: AdapterCheckArgs) -> Result<ExitCode, SuiteError> {
-    Err(SuiteError::Usage("not here yet".into()))
+pub(crate) async fn adapter_check(args: AdapterCheckArgs) -> Result<ExitCode, SuiteError> {
+    let started_at = run::order::now_rfc3339();
+    let stamp: String = started_at.chars().filter(|c| !matches!(c, '-' | ':')).collect();
+    let out = Out::create(&args.out, &stamp)?;
+    let spawner = Spawner::shared()?;
+    let plan = crate::scenario::load("adapter-check", paces::PLAN)
+        .and_then(|scenario| scenario.plans())
+        .map_err(|cause| SuiteError::Usage(cause.to_string()))?
+        .remove(0);
+    let command = shlex::try_join(args.command.iter().map(String::as_str))
+        .map_err(|cause| SuiteError::Usage(format!("the adapter's command cannot be quoted: {cause}")))?;
+    let launch =
+        Launch::adapter(&command, args.kind.into()).map_err(|cause| SuiteError::Usage(crate::chain(&cause)))?;
+    let order = Order {
+        plan,
+        launch,
+        folder: out.folder.join("adapter-check"),
+        program: std::env::current_exe().map_err(|source| SuiteError::Io { what: "find this binary", source })?,
+        seed: 0,
+        reproduce: std::env::args().collect::<Vec<_>>().join(" "),
+        keep_up: false,
+    };
+    let recorder = run::recorder(&order).map_err(|source| SuiteError::Io { what: "write the history", source })?;
+    let checked = paces::check(&order, &recorder).await;
+    spawner.shut_down().await;
+    recorder.flush().map_err(|source| SuiteError::Io { what: "write the history", source })?;
+    let checked = checked.map_err(|cause| SuiteError::Environment(crate::chain(&cause)))?;
+    for pace in &checked {
+        let (mark, text) = match &pace.result {
+            Ok(text) => ("ok ", text),
+            Err(text) => ("BAD", text),
+        };
+        say::out(&format!("{mark} {}: {}", pace.what, render::escape::terminal(text)));
+    }
+    let bad = checked.iter().filter(|pace| pace.result.is_err()).count();
+    say::out(&format!("{} checked, {bad} bad; everything it said is in {}", checked.len(), order.folder.display()));
+    Ok(if bad == 0 { ExitCode::AsExpected } else { ExitCode::Violation })
 }

@@ -13,6 +13,9 @@ use super::facts::Facts;
 /// How often a waiter looks again when nothing is recorded: conditions may depend on time alone.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
+/// A history whose harness is killed lacks at most this much of its end, microseconds.
+const FLUSH_EVERY_US: u64 = 200_000;
+
 /// Appends events, stamps them, and keeps the facts of the run up to date. Clones share one history.
 #[derive(Clone)]
 pub struct Recorder {
@@ -29,6 +32,7 @@ struct Inner {
     next: u64,
     facts: Facts,
     file: Option<std::io::BufWriter<std::fs::File>>,
+    flushed_us: u64,
     write_error: Option<std::io::Error>,
 }
 
@@ -47,6 +51,7 @@ impl Recorder {
             next: 0,
             facts: Facts::default(),
             file,
+            flushed_us: 0,
             write_error: None,
         };
         Ok(Self {
@@ -65,7 +70,8 @@ impl Recorder {
 
     /// Appends an event and returns its number.
     pub fn record(&self, event: Event) -> u64 {
-        let mut inner = self.lock();
+        let mut guard = self.lock();
+        let inner = &mut *guard;
         // Stamped under the lock, so that numbers and times rise together.
         let entry = Entry {
             n: inner.next,
@@ -84,7 +90,7 @@ impl Recorder {
             }
         }
         inner.facts.observe(&entry);
-        drop(inner);
+        drop(guard);
         self.shared.changed.send_replace(entry.n + 1);
         entry.n
     }

@@ -10,6 +10,7 @@
 //! that was set up is taken down on every path: an error, a panic of ours, a signal, a cluster that dies.
 
 pub mod order;
+pub mod paces;
 pub mod rig;
 
 mod finish;
