@@ -22,6 +22,7 @@ use super::Shared;
 use super::broker::{Broker, LiveGuard};
 use super::cut::Control;
 use super::exchange::{Exchange, Mark};
+use super::frame::Frames;
 use super::lane::{Lane, Read, Wait};
 
 /// How often a held connection is looked at: a socket that is not read cannot be waited on without waking all the time.
@@ -205,10 +206,7 @@ impl Connection {
                     moved = true;
                     while let Some(bytes) = up.frames.next() {
                         let mark = if up.frames.is_opaque() {
-                            if !down.frames.is_opaque() {
-                                self.shared.count_undecodable();
-                                down.frames.set_opaque();
-                            }
+                            self.give_up_reading(&mut down.frames);
                             Mark::None
                         } else {
                             self.exchange.request(&bytes)
@@ -250,7 +248,7 @@ impl Connection {
                     moved = true;
                     while let Some(bytes) = down.frames.next() {
                         let bytes = if down.frames.is_opaque() {
-                            up.frames.set_opaque();
+                            self.give_up_reading(&mut up.frames);
                             bytes
                         } else {
                             self.exchange.response(bytes)
@@ -266,6 +264,14 @@ impl Connection {
             .map_err(|_| Side::Client)?;
         pass_fin(down, &self.client).map_err(|_| Side::Client)?;
         Ok((wait, moved))
+    }
+
+    /// One direction is no Kafka, so the other is not looked into either.
+    fn give_up_reading(&self, other: &mut Frames) {
+        if !other.is_opaque() {
+            self.shared.count_undecodable();
+            other.set_opaque();
+        }
     }
 
     /// Looks at a held connection without reading from it.

@@ -163,14 +163,8 @@ impl Bucket {
         let now = Instant::now();
         let since = self.filled.replace(now).unwrap_or(now);
         let most = (rate / BURST).max(1);
-        #[expect(clippy::cast_precision_loss, reason = "a rate in bytes a second is far below 2^52")]
         let (rate, most) = (rate as f64, most as f64);
         self.tokens = (self.tokens + rate * (now - since).as_secs_f64()).min(most);
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "between 0 and `most`"
-        )]
         let whole = self.tokens as usize;
         whole.min(wanted)
     }
@@ -179,14 +173,12 @@ impl Bucket {
     fn next(&self, bytes_per_s: Option<u64>) -> Option<Instant> {
         let rate = bytes_per_s?;
         // A share of the burst at a time, so that a slow lane does not wake for every byte.
-        #[expect(clippy::cast_precision_loss, reason = "a rate in bytes a second is far below 2^52")]
         let wanted = ((rate / BURST / 2).max(1) as f64 - self.tokens) / rate as f64;
         Some(Instant::now() + Duration::from_secs_f64(wanted.max(0.001)))
     }
 
     fn take(&mut self, bytes: usize) {
         if self.filled.is_some() {
-            #[expect(clippy::cast_precision_loss, reason = "a chunk is far below 2^52 bytes")]
             let bytes = bytes as f64;
             self.tokens -= bytes;
         }

@@ -112,20 +112,7 @@ impl BuiltinLink {
         for ((node, upstream), port) in upstreams.into_iter().zip(ports) {
             brokers.push(Arc::new(Broker::new(node, upstream, port)?));
         }
-        let shared = Arc::new(Shared {
-            options,
-            addresses: Addresses::new(brokers.iter().map(|broker| (broker.node, broker.address))),
-            brokers,
-            topic_ids: TopicIds::default(),
-            taps: Taps::new(recorder),
-            rules: Rules::default(),
-            groups: Groups::default(),
-            sync_gate: SyncGate::new(),
-            undecodable: AtomicU64::new(0),
-            failures: Mutex::new(HashSet::new()),
-            stop: watch::Sender::new(false),
-            tasks: Mutex::new(JoinSet::new()),
-        });
+        let shared = Arc::new(Shared::new(brokers, recorder, options));
         for broker in &shared.brokers {
             shared.spawn(broker::accept(Arc::clone(&shared), Arc::clone(broker)));
             shared.spawn(broker::probe(Arc::clone(&shared), Arc::clone(broker)));
@@ -149,6 +136,23 @@ impl BuiltinLink {
 }
 
 impl Shared {
+    fn new(brokers: Vec<Arc<Broker>>, recorder: Recorder, options: LinkOptions) -> Self {
+        Shared {
+            options,
+            addresses: Addresses::new(brokers.iter().map(|broker| (broker.node, broker.address))),
+            brokers,
+            topic_ids: TopicIds::default(),
+            taps: Taps::new(recorder),
+            rules: Rules::default(),
+            groups: Groups::default(),
+            sync_gate: SyncGate::new(),
+            undecodable: AtomicU64::new(0),
+            failures: Mutex::new(HashSet::new()),
+            stop: watch::Sender::new(false),
+            tasks: Mutex::new(JoinSet::new()),
+        }
+    }
+
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let mut tasks = self.tasks();
         // Tasks that ended are forgotten here, so that the set does not grow with every connection.

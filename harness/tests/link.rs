@@ -1,0 +1,604 @@
+//! The builtin link between raw sockets: what TCP shows at both ends.
+
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use brokerfall::history::recorder::Recorder;
+use brokerfall::link::builtin::{BuiltinLink, LinkOptions};
+use brokerfall::link::{Cut, CutHeal, CutId, CutMode, Direction, Link, LinkError};
+use brokerfall_report::history::{ConnectionChange, Entry, Event};
+use proptest::prelude::*;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{Instant, timeout};
+
+/// Longest wait for something that must happen.
+const SOON: Duration = Duration::from_secs(10);
+/// How long nothing must happen.
+const WHILE: Duration = Duration::from_millis(120);
+
+/// A link in front of one broker that the test plays.
+struct Lab {
+    link: BuiltinLink,
+    broker: Option<TcpListener>,
+    upstream: SocketAddr,
+    recorder: Recorder,
+    folder: tempfile::TempDir,
+}
+
+impl Lab {
+    async fn new() -> Self {
+        let broker = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let upstream = broker.local_addr().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let recorder = Recorder::new(Some(&folder.path().join("history.jsonl"))).unwrap();
+        let link = BuiltinLink::start(vec![(1, upstream)], recorder.clone(), LinkOptions::default()).unwrap();
+        Lab {
+            link,
+            broker: Some(broker),
+            upstream,
+            recorder,
+            folder,
+        }
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.link.address(1).unwrap()
+    }
+
+    async fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.address()).await.unwrap()
+    }
+
+    /// The next connection that bytes come out of: the link's own looks at the broker are left out.
+    async fn accept(&self) -> TcpStream {
+        loop {
+            let (stream, _) = timeout(SOON, self.broker.as_ref().unwrap().accept())
+                .await
+                .unwrap()
+                .unwrap();
+            let mut byte = [0];
+            if !matches!(timeout(SOON, stream.peek(&mut byte)).await.unwrap(), Ok(0) | Err(_)) {
+                return stream;
+            }
+        }
+    }
+
+    /// A client that has sent one request, and the broker's end, which has read it.
+    async fn pair(&self, client: &str) -> (TcpStream, TcpStream) {
+        let mut reader = self.connect().await;
+        let sent = request(1, client, 10);
+        reader.write_all(&sent).await.unwrap();
+        let mut broker = self.accept().await;
+        assert_eq!(read(&mut broker, sent.len()).await, sent);
+        (reader, broker)
+    }
+
+    async fn cut(&self, mode: CutMode, direction: Direction, heals: CutHeal) -> CutId {
+        let cut = Cut {
+            nodes: vec![1],
+            mode,
+            direction,
+            heals,
+        };
+        self.link.cut(cut).await.unwrap()
+    }
+
+    fn events(&self) -> Vec<Event> {
+        self.link.flush();
+        self.recorder.flush().unwrap();
+        let lines = std::fs::read_to_string(self.folder.path().join("history.jsonl")).unwrap();
+        lines
+            .lines()
+            .map(|line| serde_json::from_str::<Entry>(line).unwrap().event)
+            .collect()
+    }
+
+    fn count(&self, wanted: ConnectionChange) -> u64 {
+        let counts = self.events().into_iter().map(|event| match event {
+            Event::WireConnection { change, count, .. } if change == wanted => count,
+            _ => 0,
+        });
+        counts.sum()
+    }
+
+    /// Waits until a change of a connection was recorded so many times.
+    async fn recorded(&self, change: ConnectionChange, times: u64) {
+        until(|| self.count(change) == times).await;
+    }
+}
+
+/// Waits until a condition holds.
+async fn until(mut holds: impl FnMut() -> bool) {
+    let waiting = async {
+        let mut look = tokio::time::interval(Duration::from_millis(5));
+        while !holds() {
+            look.tick().await;
+        }
+    };
+    timeout(SOON, waiting).await.expect("the condition became true in time");
+}
+
+/// A request of an api that the link only counts.
+fn request(correlation: i32, client: &str, payload: usize) -> Vec<u8> {
+    let mut body = Vec::new();
+    body.extend_from_slice(&9_999i16.to_be_bytes());
+    body.extend_from_slice(&0i16.to_be_bytes());
+    body.extend_from_slice(&correlation.to_be_bytes());
+    body.extend_from_slice(&i16::try_from(client.len()).unwrap().to_be_bytes());
+    body.extend_from_slice(client.as_bytes());
+    body.extend((0..payload).map(|at| u8::try_from(at % 251).unwrap()));
+    framed(&body)
+}
+
+fn response(correlation: i32, payload: usize) -> Vec<u8> {
+    let mut body = correlation.to_be_bytes().to_vec();
+    body.extend((0..payload).map(|at| u8::try_from(at % 241).unwrap()));
+    framed(&body)
+}
+
+fn framed(body: &[u8]) -> Vec<u8> {
+    let mut frame = i32::try_from(body.len()).unwrap().to_be_bytes().to_vec();
+    frame.extend_from_slice(body);
+    frame
+}
+
+async fn read(stream: &mut TcpStream, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    timeout(SOON, stream.read_exact(&mut bytes))
+        .await
+        .expect("bytes in time")
+        .unwrap();
+    bytes
+}
+
+/// What a read gives next: a number of bytes, 0 for FIN, or the error's kind.
+async fn next(stream: &mut TcpStream) -> Result<usize, ErrorKind> {
+    let mut bytes = [0; 4096];
+    timeout(SOON, stream.read(&mut bytes))
+        .await
+        .expect("an end in time")
+        .map_err(|cause| cause.kind())
+}
+
+async fn assert_silent(stream: &mut TcpStream) {
+    let mut byte = [0];
+    assert!(timeout(WHILE, stream.peek(&mut byte)).await.is_err(), "something came");
+}
+
+async fn refused(address: SocketAddr) -> bool {
+    TcpStream::connect(address)
+        .await
+        .is_err_and(|cause| cause.kind() == ErrorKind::ConnectionRefused)
+}
+
+/// Whether a socket of this machine listens there.
+fn listens(address: SocketAddr) -> bool {
+    const LISTEN: &str = "0A";
+    let SocketAddr::V4(address) = address else {
+        panic!("{address} is not IPv4")
+    };
+    let local = format!(
+        "{:08X}:{:04X}",
+        u32::from_ne_bytes(address.ip().octets()),
+        address.port()
+    );
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let mut rows = table.lines().map(|row| row.split_whitespace().collect::<Vec<_>>());
+    rows.any(|row| row[1] == local && row[3] == LISTEN)
+}
+
+/// Tries until a connect is refused.
+async fn refuses_soon(address: SocketAddr) {
+    let trying = async { while !refused(address).await {} };
+    timeout(SOON, trying).await.expect("refused in time");
+}
+
+#[tokio::test]
+async fn bytes_pass_both_ways_and_fin_as_fin() {
+    let lab = Lab::new().await;
+    let (mut reader, mut broker) = lab.pair("r1").await;
+    let answer = response(1, 300_000);
+    broker.write_all(&answer).await.unwrap();
+    assert_eq!(read(&mut reader, answer.len()).await, answer);
+
+    reader.shutdown().await.unwrap();
+    assert_eq!(next(&mut broker).await, Ok(0));
+    let late = response(2, 19);
+    broker.write_all(&late).await.unwrap();
+    assert_eq!(read(&mut reader, late.len()).await, late);
+    drop(broker);
+    assert_eq!(next(&mut reader).await, Ok(0));
+    lab.recorded(ConnectionChange::ClosedByClient, 1).await;
+    assert_eq!(
+        (
+            lab.count(ConnectionChange::Opened),
+            lab.count(ConnectionChange::ClosedByBroker)
+        ),
+        (1, 0)
+    );
+}
+
+#[tokio::test]
+async fn half_a_frame_goes_on_before_the_fin() {
+    let lab = Lab::new().await;
+    let (mut reader, mut broker) = lab.pair("r1").await;
+    let answer = response(1, 1_000);
+    broker.write_all(&answer[..400]).await.unwrap();
+    drop(broker);
+    assert_eq!(read(&mut reader, 400).await, answer[..400]);
+    assert_eq!(next(&mut reader).await, Ok(0));
+    lab.recorded(ConnectionChange::ClosedByBroker, 1).await;
+}
+
+#[tokio::test]
+async fn rst_goes_on_as_rst_both_ways() {
+    let lab = Lab::new().await;
+    let (reader, mut broker) = lab.pair("r1").await;
+    reader.set_zero_linger().unwrap();
+    drop(reader);
+    assert_eq!(next(&mut broker).await, Err(ErrorKind::ConnectionReset));
+
+    let (mut reader, broker) = lab.pair("r1").await;
+    broker.set_zero_linger().unwrap();
+    drop(broker);
+    assert_eq!(next(&mut reader).await, Err(ErrorKind::ConnectionReset));
+    lab.recorded(ConnectionChange::ClosedByClient, 1).await;
+    lab.recorded(ConnectionChange::ClosedByBroker, 1).await;
+}
+
+#[tokio::test]
+async fn dead_broker_refuses_and_is_back_on_the_same_port() {
+    let mut lab = Lab::new().await;
+    let (mut reader, broker) = lab.pair("r1").await;
+    let address = lab.address();
+    drop((lab.broker.take(), broker));
+    assert_eq!(next(&mut reader).await, Ok(0));
+    refuses_soon(address).await;
+    assert!(matches!(
+        lab.link.broker_back(1, WHILE).await,
+        Err(LinkError::TimedOut { .. })
+    ));
+
+    lab.broker = Some(TcpListener::bind(lab.upstream).await.unwrap());
+    lab.link.broker_back(1, SOON).await.unwrap();
+    lab.pair("r1").await;
+    assert_eq!(lab.address(), address);
+}
+
+#[tokio::test]
+async fn death_of_a_broker_is_noticed_without_a_client_that_connects() {
+    let mut lab = Lab::new().await;
+    let (mut reader, broker) = lab.pair("r1").await;
+    assert!(listens(lab.address()));
+    drop((lab.broker.take(), broker));
+    assert_eq!(next(&mut reader).await, Ok(0));
+    // The listening socket is seen without connecting to it.
+    until(|| !listens(lab.address())).await;
+    assert!(refused(lab.address()).await);
+    assert_eq!(lab.count(ConnectionChange::TurnedAway), 0);
+}
+
+#[tokio::test]
+async fn going_broker_refuses_at_once_though_it_still_accepts() {
+    let mut lab = Lab::new().await;
+    lab.link.broker_going(1).await.unwrap();
+    assert!(refused(lab.address()).await);
+    // It is looked at meanwhile, and that it accepts says nothing.
+    timeout(SOON, lab.broker.as_ref().unwrap().accept())
+        .await
+        .unwrap()
+        .unwrap();
+    assert!(refused(lab.address()).await);
+    assert!(matches!(
+        lab.link.broker_back(9, SOON).await,
+        Err(LinkError::NoBroker { node: 9 })
+    ));
+
+    lab.broker = None;
+    assert!(matches!(
+        lab.link.broker_back(1, WHILE).await,
+        Err(LinkError::TimedOut { .. })
+    ));
+    lab.broker = Some(TcpListener::bind(lab.upstream).await.unwrap());
+    lab.link.broker_back(1, SOON).await.unwrap();
+    lab.pair("r1").await;
+}
+
+#[tokio::test]
+async fn client_of_a_broker_that_died_unnoticed_is_turned_away() {
+    let mut lab = Lab::new().await;
+    lab.broker = None;
+    let mut reader = lab.connect().await;
+    assert_eq!(next(&mut reader).await, Err(ErrorKind::ConnectionReset));
+    lab.recorded(ConnectionChange::TurnedAway, 1).await;
+    refuses_soon(lab.address()).await;
+}
+
+#[tokio::test]
+async fn held_connection_loses_no_byte_when_it_is_kept() {
+    let lab = Lab::new().await;
+    let (mut reader, mut broker) = lab.pair("r1").await;
+    let cut = lab.cut(CutMode::Hold, Direction::Both, CutHeal::Keep).await;
+    let asked: Vec<u8> = (2..60).flat_map(|id| request(id, "r1", 5_000)).collect();
+    let answered: Vec<u8> = (2..60).flat_map(|id| response(id, 5_000)).collect();
+    reader.write_all(&asked).await.unwrap();
+    broker.write_all(&answered).await.unwrap();
+    assert_silent(&mut broker).await;
+    assert_silent(&mut reader).await;
+    lab.recorded(ConnectionChange::Held, 1).await;
+    // A connect succeeds, and is held too once it wants something.
+    let mut second = lab.connect().await;
+    second.write_all(&request(1, "r2", 0)).await.unwrap();
+    lab.recorded(ConnectionChange::Held, 2).await;
+
+    lab.link.heal(cut).await.unwrap();
+    assert_eq!(read(&mut broker, asked.len()).await, asked);
+    assert_eq!(read(&mut reader, answered.len()).await, answered);
+    lab.accept().await;
+    assert_eq!(lab.count(ConnectionChange::ResetByLink), 0);
+    assert!(matches!(lab.link.heal(cut).await, Err(LinkError::NoCut { .. })));
+}
+
+#[tokio::test]
+async fn held_connection_that_wants_nothing_is_not_recorded_and_its_close_is_noticed() {
+    let lab = Lab::new().await;
+    let (mut reader, mut broker) = lab.pair("r1").await;
+    // The answer has come, so nothing waits.
+    broker.write_all(&response(1, 5)).await.unwrap();
+    read(&mut reader, 13).await;
+    lab.cut(CutMode::Hold, Direction::Both, CutHeal::Keep).await;
+    assert_silent(&mut reader).await;
+    assert_eq!(lab.count(ConnectionChange::Held), 0);
+    assert_eq!((lab.link.open_connections("r1"), lab.link.open_connections("")), (1, 1));
+    assert_eq!(lab.link.open_connections("r2"), 0);
+    drop(reader);
+    until(|| lab.link.open_connections("r1") == 0).await;
+    // The FIN does not pass the cut.
+    assert_silent(&mut broker).await;
+}
+
+#[tokio::test]
+async fn held_connections_are_reset_where_the_heal_says_so() {
+    let lab = Lab::new().await;
+    let (mut reader, mut broker) = lab.pair("r1").await;
+    let cut = lab.cut(CutMode::Hold, Direction::Both, CutHeal::Reset).await;
+    lab.link.heal(cut).await.unwrap();
+    assert_eq!(next(&mut reader).await, Err(ErrorKind::ConnectionReset));
+    assert_eq!(next(&mut broker).await, Err(ErrorKind::ConnectionReset));
+    assert_eq!(lab.count(ConnectionChange::ResetByLink), 1);
+    lab.pair("r1").await;
+}
+
+#[tokio::test]
+async fn hold_of_one_direction_lets_the_other_pass() {
+    let lab = Lab::new().await;
+    let (mut reader, mut broker) = lab.pair("r1").await;
+    let up = lab.cut(CutMode::Hold, Direction::ToBroker, CutHeal::Keep).await;
+    let (second, third) = (request(2, "r1", 20), request(3, "r1", 20));
+    reader.write_all(&second).await.unwrap();
+    broker.write_all(&response(1, 20)).await.unwrap();
+    assert_eq!(read(&mut reader, 28).await, response(1, 20));
+    assert_silent(&mut broker).await;
+    lab.link.heal(up).await.unwrap();
+    assert_eq!(read(&mut broker, second.len()).await, second);
+
+    let down = lab.cut(CutMode::Hold, Direction::ToReader, CutHeal::Keep).await;
+    reader.write_all(&third).await.unwrap();
+    broker.write_all(&response(2, 20)).await.unwrap();
+    assert_eq!(read(&mut broker, third.len()).await, third);
+    assert_silent(&mut reader).await;
+    lab.link.heal(down).await.unwrap();
+    assert_eq!(read(&mut reader, 28).await, response(2, 20));
+}
+
+#[tokio::test]
+async fn throttled_bytes_take_as_long_as_the_rate_says() {
+    let lab = Lab::new().await;
+    let (mut reader, mut broker) = lab.pair("r1").await;
+    let mode = CutMode::Throttle { bytes_per_s: 100_000 };
+    let cut = lab.cut(mode, Direction::ToReader, CutHeal::Keep).await;
+    let answer = response(1, 40_000);
+    let since = Instant::now();
+    broker.write_all(&answer).await.unwrap();
+    assert_eq!(read(&mut reader, answer.len()).await, answer);
+    // A twentieth of a second may be saved up.
+    let took = since.elapsed();
+    assert!(took >= Duration::from_millis(350) && took < SOON, "took {took:?}");
+    // The other direction is free: at this rate it would take 10 s.
+    let since = Instant::now();
+    let asked = request(2, "r1", 1_000_000);
+    let sent = async { reader.write_all(&asked).await.unwrap() };
+    tokio::join!(sent, read(&mut broker, asked.len()));
+    assert!(since.elapsed() < Duration::from_secs(5), "took {:?}", since.elapsed());
+
+    lab.link.heal(cut).await.unwrap();
+    let since = Instant::now();
+    let answer = response(2, 1_000_000);
+    let sent = async { broker.write_all(&answer).await.unwrap() };
+    tokio::join!(sent, read(&mut reader, answer.len()));
+    assert!(since.elapsed() < Duration::from_secs(5), "took {:?}", since.elapsed());
+}
+
+#[tokio::test]
+async fn delayed_bytes_come_later_and_in_order() {
+    let lab = Lab::new().await;
+    let (mut reader, mut broker) = lab.pair("r1").await;
+    let by = Duration::from_millis(150);
+    lab.cut(CutMode::Delay { by }, Direction::ToBroker, CutHeal::Keep).await;
+    let since = Instant::now();
+    let asked: Vec<u8> = (2..6).flat_map(|id| request(id, "r1", 50)).collect();
+    reader.write_all(&asked).await.unwrap();
+    assert_eq!(read(&mut broker, asked.len()).await, asked);
+    assert!(since.elapsed() >= by, "took {:?}", since.elapsed());
+}
+
+#[tokio::test]
+async fn refusing_cut_refuses_and_resets_live_connections() {
+    let lab = Lab::new().await;
+    let (mut reader, mut broker) = lab.pair("r1").await;
+    let address = lab.address();
+    let cut = lab.cut(CutMode::Refuse, Direction::Both, CutHeal::Keep).await;
+    assert!(refused(address).await);
+    assert_eq!(next(&mut reader).await, Err(ErrorKind::ConnectionReset));
+    assert_eq!(next(&mut broker).await, Err(ErrorKind::ConnectionReset));
+    lab.link.heal(cut).await.unwrap();
+    lab.pair("r1").await;
+    assert_eq!((lab.address(), lab.count(ConnectionChange::ResetByLink)), (address, 1));
+}
+
+#[tokio::test]
+async fn resetting_cut_resets_live_and_new_connections() {
+    let lab = Lab::new().await;
+    let (mut reader, mut broker) = lab.pair("r1").await;
+    let cut = lab.cut(CutMode::Reset, Direction::Both, CutHeal::Keep).await;
+    assert_eq!(next(&mut reader).await, Err(ErrorKind::ConnectionReset));
+    assert_eq!(next(&mut broker).await, Err(ErrorKind::ConnectionReset));
+    for _ in 0..3 {
+        let mut new = lab.connect().await;
+        assert_eq!(next(&mut new).await, Err(ErrorKind::ConnectionReset));
+    }
+    lab.recorded(ConnectionChange::ResetByLink, 4).await;
+    lab.link.heal(cut).await.unwrap();
+    lab.pair("r1").await;
+}
+
+#[tokio::test]
+async fn what_is_no_kafka_passes_untouched_and_is_counted() {
+    let lab = Lab::new().await;
+    let samples: [&[u8]; 5] = [
+        b"GET / HTTP/1.1\r\n\r\n",
+        &[0, 0, 0, 4, 1, 2, 3, 4],
+        &[0, 0, 0, 0],
+        // A Fetch whose body ends early.
+        &[0, 0, 0, 12, 0, 1, 0, 11, 0, 0, 0, 1, 255, 255, 1, 2],
+        &[255, 255, 255, 255, 1],
+    ];
+    for (nth, sample) in (1..).zip(samples) {
+        let mut reader = lab.connect().await;
+        reader.write_all(sample).await.unwrap();
+        let mut broker = lab.accept().await;
+        assert_eq!(read(&mut broker, sample.len()).await, sample);
+        assert_eq!(lab.link.undecodable(), nth, "{sample:?}");
+        let answer = response(77, 3);
+        broker.write_all(&answer).await.unwrap();
+        assert_eq!(read(&mut reader, answer.len()).await, answer);
+    }
+}
+
+#[tokio::test]
+async fn requests_and_connects_are_counted_per_client() {
+    let lab = Lab::new().await;
+    let (mut reader, mut broker) = lab.pair("r1").await;
+    for id in 2..5 {
+        let asked = request(id, "r1", 3);
+        reader.write_all(&asked).await.unwrap();
+        read(&mut broker, asked.len()).await;
+    }
+    let (mut requests, mut connects) = (0, 0);
+    for event in lab.events() {
+        if let Event::Wire {
+            client,
+            requests: by_api,
+            connects: opened,
+            ..
+        } = event
+        {
+            assert_eq!(client, "r1");
+            requests += by_api.get("Api(9999)").copied().unwrap_or_default();
+            connects += opened;
+        }
+    }
+    assert_eq!((requests, connects), (4, 1));
+}
+
+#[tokio::test]
+async fn shutdown_ends_every_connection_and_frees_the_port() {
+    let lab = Lab::new().await;
+    let (mut reader, mut broker) = lab.pair("r1").await;
+    lab.cut(CutMode::Hold, Direction::Both, CutHeal::Keep).await;
+    timeout(SOON, lab.link.shutdown()).await.unwrap();
+    assert_eq!(next(&mut reader).await, Err(ErrorKind::ConnectionReset));
+    assert_eq!(next(&mut broker).await, Err(ErrorKind::ConnectionReset));
+    assert!(refused(lab.address()).await);
+    assert_eq!(lab.link.open_connections(""), 0);
+    timeout(SOON, lab.link.shutdown()).await.unwrap();
+    let address = lab.address();
+    drop(lab);
+    std::net::TcpListener::bind(address).unwrap();
+}
+
+#[tokio::test]
+async fn two_links_at_once_have_ports_of_their_own() {
+    let (first, second) = (Lab::new().await, Lab::new().await);
+    assert_ne!(first.address(), second.address());
+    for lab in [&first, &second] {
+        assert!(lab.address().ip().is_loopback());
+        lab.pair("r1").await;
+    }
+}
+
+/// A step of a random sequence.
+#[derive(Debug, Clone)]
+enum Step {
+    Cut(CutMode, Direction, CutHeal),
+    HealOldest,
+    HealNewest,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let by = Duration::from_millis(3);
+    let mode = prop_oneof![
+        Just(CutMode::Hold),
+        Just(CutMode::Reset),
+        Just(CutMode::Refuse),
+        Just(CutMode::Throttle { bytes_per_s: 50_000 }),
+        Just(CutMode::Delay { by }),
+    ];
+    let direction = prop_oneof![
+        Just(Direction::Both),
+        Just(Direction::ToBroker),
+        Just(Direction::ToReader)
+    ];
+    let heals = prop_oneof![Just(CutHeal::Keep), Just(CutHeal::Reset)];
+    prop_oneof![
+        3 => (mode, direction, heals).prop_map(|(mode, direction, heals)| Step::Cut(mode, direction, heals)),
+        1 => Just(Step::HealOldest),
+        1 => Just(Step::HealNewest),
+    ]
+}
+
+async fn cut_and_heal(steps: Vec<Step>) {
+    let lab = Lab::new().await;
+    let (_reader, _broker) = lab.pair("r1").await;
+    let mut cuts = Vec::new();
+    for step in steps {
+        match step {
+            Step::Cut(mode, direction, heals) => cuts.push(lab.cut(mode, direction, heals).await),
+            Step::HealOldest if !cuts.is_empty() => lab.link.heal(cuts.remove(0)).await.unwrap(),
+            Step::HealNewest if !cuts.is_empty() => lab.link.heal(cuts.remove(cuts.len() - 1)).await.unwrap(),
+            Step::HealOldest | Step::HealNewest => {}
+        }
+        // Whatever is in force, a client may try.
+        drop(TcpStream::connect(lab.address()).await);
+    }
+    for cut in cuts {
+        lab.link.heal(cut).await.unwrap();
+    }
+    let (mut reader, mut broker) = lab.pair("r1").await;
+    let answer = response(1, 100_000);
+    broker.write_all(&answer).await.unwrap();
+    assert_eq!(read(&mut reader, answer.len()).await, answer);
+    lab.link.shutdown().await;
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn traffic_flows_once_cuts_are_healed_in_any_order(steps in prop::collection::vec(step(), 1..12)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(cut_and_heal(steps));
+    }
+}
