@@ -111,16 +111,18 @@ fn position(text: &str, offset: usize) -> (usize, usize) {
     )
 }
 
-/// The word of `known` that is nearest to `word`, if one is near.
+/// The word of `known` that is nearest to `word`, if one is near: alike from the start on, or one slip away.
 pub fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
+    let word = word.to_lowercase();
     known
         .into_iter()
-        .map(|candidate| {
-            let (word, candidate_lower) = (word.to_lowercase(), candidate.to_lowercase());
-            (strsim::jaro_winkler(&word, &candidate_lower), candidate)
+        .filter_map(|candidate| {
+            let lower = candidate.to_lowercase();
+            let likeness = strsim::jaro_winkler(&word, &lower);
+            let one_slip = word.len() > 2 && strsim::osa_distance(&word, &lower) == 1;
+            // 0.8 takes in two slips in words of this length and leaves out words that only begin alike.
+            (one_slip || likeness >= 0.8).then_some((likeness, candidate))
         })
-        // 0.8 takes in one or two slips in words of this length and leaves out words that only begin alike.
-        .filter(|(likeness, _)| *likeness >= 0.8)
         .max_by(|a, b| a.0.total_cmp(&b.0))
         .map(|(_, candidate)| candidate)
 }
@@ -131,7 +133,7 @@ pub fn unknown(noun: &str, word: &str, known: &[&str]) -> String {
     let word_shown = quoted(word);
     match nearest(word, known.iter().copied()) {
         Some(near) => format!("unknown {noun} {word_shown} (did you mean `{near}`?)"),
-        None if known.is_empty() => format!("unknown {noun} {word_shown}"),
+        None if known.is_empty() => format!("unknown {noun} {word_shown} (wanted none here)"),
         None if known.len() > 14 => format!("unknown {noun} {word_shown}"),
         None => format!("unknown {noun} {word_shown} (wanted {})", one_of(known)),
     }
@@ -182,6 +184,7 @@ mod tests {
         assert_eq!(nearest("delete-segment", known), Some("delete-segments"));
         assert_eq!(nearest("Kill-Broker", known), Some("kill-broker"));
         assert_eq!(nearest("zzz", known), None);
+        assert_eq!(nearest("nht", ["key", "nth"]), Some("nth"));
     }
 
     #[test]

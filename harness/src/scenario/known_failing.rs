@@ -86,7 +86,7 @@ pub fn parse(file: &str, text: &str) -> Result<KnownFailing, Diagnostics> {
         }
     };
     let mut entries = Vec::new();
-    if let Some(top) = Section::new(&root, &sink) {
+    if let Some(top) = Section::new("the file", &root, &sink) {
         entries = list(&top, "entry", &sink, |section| entry(section, file, &sink));
         top.done();
     }
