@@ -1,8 +1,10 @@
 //! What is wrong with a file, with line, column and the nearest word.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::ops::Range;
+
+use super::tree::Node;
 
 /// One thing that is wrong with a file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,6 +52,7 @@ pub(super) struct Sink<'a> {
     file: &'a str,
     text: &'a str,
     found: RefCell<Vec<Diagnostic>>,
+    pushed: Cell<usize>,
 }
 
 impl<'a> Sink<'a> {
@@ -58,6 +61,7 @@ impl<'a> Sink<'a> {
             file,
             text,
             found: RefCell::default(),
+            pushed: Cell::default(),
         }
     }
 
@@ -70,6 +74,7 @@ impl<'a> Sink<'a> {
             column,
             message: message.into(),
         };
+        self.pushed.set(self.pushed.get() + 1);
         let mut found = self.found.borrow_mut();
         if !found.contains(&diagnostic) {
             found.push(diagnostic);
@@ -81,9 +86,9 @@ impl<'a> Sink<'a> {
         position(self.text, span.start).0
     }
 
-    /// How many things are wrong so far.
+    /// How often something was wrong so far, repetitions included: what a reader of one plan compares before and after.
     pub(super) fn count(&self) -> usize {
-        self.found.borrow().len()
+        self.pushed.get()
     }
 
     /// `value`, unless something is wrong.
@@ -94,6 +99,18 @@ impl<'a> Sink<'a> {
         }
         found.sort();
         Err(Diagnostics(found))
+    }
+
+    /// The tree of the file, or every syntax error in it.
+    pub(super) fn parse(&self) -> Result<Node, Diagnostics> {
+        Node::parse(self.text).map_err(|errors| {
+            for (span, message) in errors {
+                self.push(&span, message);
+            }
+            let mut found = self.found.take();
+            found.sort();
+            Diagnostics(found)
+        })
     }
 }
 

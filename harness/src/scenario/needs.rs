@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use brokerfall_report::history::{Expect, ExpectedEnd, Phase};
+use brokerfall_report::history::{ExpectedEnd, Phase};
 use brokerfall_report::protocol::{Kind, Reset, Times};
 
 use super::plan::{Action, Plan};
@@ -205,16 +205,6 @@ impl Plan {
     /// How the plan may end.
     pub fn outcome(&self) -> ExpectedEnd {
         self.expect.outcome.unwrap_or_else(|| self.default_outcome())
-    }
-
-    /// What the plan asks, as the history holds it.
-    pub fn expect(&self) -> Expect {
-        Expect {
-            outcome: self.outcome(),
-            named: self.expect.named.clone(),
-            duplicates: self.expect.duplicates,
-            not_judged: self.not_judged(),
-        }
     }
 
     /// Invariants that the nature of the faults takes out of judging, with the reason. A callback that hangs stops a
