@@ -10,6 +10,7 @@
 //! ```
 
 pub mod cluster;
+pub mod explain;
 pub mod fault;
 pub mod history;
 pub mod invariant;

@@ -67,8 +67,11 @@ impl Check<'_> {
             expect,
             ..
         } = self.plan;
-        if self.plan.title.trim().is_empty() || self.plan.title.contains('\n') {
-            self.at_top(&["title"], "the title is empty or has several lines (wanted one line)");
+        if self.plan.title.trim().is_empty() || self.plan.title.chars().any(char::is_control) {
+            self.at_top(
+                &["title"],
+                "the title is empty or holds control characters (wanted one line of text)",
+            );
         }
         if let Some(tag) = self.plan.tags.iter().find(|tag| !is_word(tag)) {
             let text = format!("tag {} is no word (wanted letters, digits, `.`, `_`, `-`)", quoted(tag));
@@ -392,11 +395,14 @@ impl Check<'_> {
                 }
                 if error_code(&answer.code).is_none() {
                     let codes: Vec<&str> = ERROR_CODES.iter().map(|code| code.name.as_str()).collect();
-                    self.at_step(
-                        n,
-                        &["do", "answer-error", "code"],
-                        unknown("error code", &answer.code, &codes),
-                    );
+                    let text = match nearest(&answer.code, codes.iter().copied()) {
+                        Some(_) => unknown("error code", &answer.code, &codes),
+                        None => format!(
+                            "unknown error code {} (wanted a name of Kafka's protocol, such as `OFFSET_OUT_OF_RANGE`)",
+                            quoted(&answer.code)
+                        ),
+                    };
+                    self.at_step(n, &["do", "answer-error", "code"], text);
                 }
                 self.times(n, "answer-error", answer.times);
                 self.place(n, "answer-error", answer.topic.as_deref(), answer.partition);
@@ -480,6 +486,8 @@ impl Check<'_> {
         }
         let struck = match topic {
             Some(name) => self.plan.topics.iter().find(|topic| topic.name == name),
+            // An answer about any topic is struck; a deletion strikes the first topic.
+            None if fault == "answer-error" => self.plan.topics.iter().max_by_key(|topic| topic.partitions),
             None => self.plan.topics.first(),
         };
         if let (Some(partition), Some(topic)) = (partition, struck)

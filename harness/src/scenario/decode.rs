@@ -166,10 +166,10 @@ impl<'de> de::Deserializer<'de> for De<'_> {
     type Error = DecodeError;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
-        let out_of_range = |number: &i128| {
+        let out_of_range = || {
             DecodeError::of(Cause::Unexpected {
-                found: format!("`{number}`"),
-                wanted: "a number that fits 64 bits".to_owned(),
+                found: "a number beyond 64 bits".to_owned(),
+                wanted: "a smaller one".to_owned(),
             })
         };
         match &self.node.value {
@@ -177,7 +177,7 @@ impl<'de> de::Deserializer<'de> for De<'_> {
             Value::Integer(number) => match (u64::try_from(*number), i64::try_from(*number)) {
                 (Ok(number), _) => visitor.visit_u64(number),
                 (_, Ok(number)) => visitor.visit_i64(number),
-                _ => Err(out_of_range(number)),
+                _ => Err(out_of_range()),
             },
             Value::Float(number) => visitor.visit_f64(*number),
             Value::Boolean(yes) => visitor.visit_bool(*yes),

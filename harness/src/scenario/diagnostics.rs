@@ -1,8 +1,10 @@
 //! What is wrong with a file, with line, column and the nearest word.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::ops::Range;
+
+use super::tree::Node;
 
 /// One thing that is wrong with a file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,6 +52,7 @@ pub(super) struct Sink<'a> {
     file: &'a str,
     text: &'a str,
     found: RefCell<Vec<Diagnostic>>,
+    pushed: Cell<usize>,
 }
 
 impl<'a> Sink<'a> {
@@ -58,6 +61,7 @@ impl<'a> Sink<'a> {
             file,
             text,
             found: RefCell::default(),
+            pushed: Cell::default(),
         }
     }
 
@@ -70,6 +74,7 @@ impl<'a> Sink<'a> {
             column,
             message: message.into(),
         };
+        self.pushed.set(self.pushed.get() + 1);
         let mut found = self.found.borrow_mut();
         if !found.contains(&diagnostic) {
             found.push(diagnostic);
@@ -81,9 +86,9 @@ impl<'a> Sink<'a> {
         position(self.text, span.start).0
     }
 
-    /// How many things are wrong so far.
+    /// How often something was wrong so far, repetitions included: what a reader of one plan compares before and after.
     pub(super) fn count(&self) -> usize {
-        self.found.borrow().len()
+        self.pushed.get()
     }
 
     /// `value`, unless something is wrong.
@@ -94,6 +99,18 @@ impl<'a> Sink<'a> {
         }
         found.sort();
         Err(Diagnostics(found))
+    }
+
+    /// The tree of the file, or every syntax error in it.
+    pub(super) fn parse(&self) -> Result<Node, Diagnostics> {
+        Node::parse(self.text).map_err(|errors| {
+            for (span, message) in errors {
+                self.push(&span, message);
+            }
+            let mut found = self.found.take();
+            found.sort();
+            Diagnostics(found)
+        })
     }
 }
 
@@ -111,16 +128,18 @@ fn position(text: &str, offset: usize) -> (usize, usize) {
     )
 }
 
-/// The word of `known` that is nearest to `word`, if one is near.
+/// The word of `known` that is nearest to `word`, if one is near: alike from the start on, or one slip away.
 pub fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
+    let word = word.to_lowercase();
     known
         .into_iter()
-        .map(|candidate| {
-            let (word, candidate_lower) = (word.to_lowercase(), candidate.to_lowercase());
-            (strsim::jaro_winkler(&word, &candidate_lower), candidate)
+        .filter_map(|candidate| {
+            let lower = candidate.to_lowercase();
+            let likeness = strsim::jaro_winkler(&word, &lower);
+            let one_slip = word.len() > 2 && strsim::osa_distance(&word, &lower) == 1;
+            // 0.8 takes in two slips in words of this length and leaves out words that only begin alike.
+            (one_slip || likeness >= 0.8).then_some((likeness, candidate))
         })
-        // 0.8 takes in one or two slips in words of this length and leaves out words that only begin alike.
-        .filter(|(likeness, _)| *likeness >= 0.8)
         .max_by(|a, b| a.0.total_cmp(&b.0))
         .map(|(_, candidate)| candidate)
 }
@@ -131,7 +150,7 @@ pub fn unknown(noun: &str, word: &str, known: &[&str]) -> String {
     let word_shown = quoted(word);
     match nearest(word, known.iter().copied()) {
         Some(near) => format!("unknown {noun} {word_shown} (did you mean `{near}`?)"),
-        None if known.is_empty() => format!("unknown {noun} {word_shown}"),
+        None if known.is_empty() => format!("unknown {noun} {word_shown} (wanted none here)"),
         None if known.len() > 14 => format!("unknown {noun} {word_shown}"),
         None => format!("unknown {noun} {word_shown} (wanted {})", one_of(known)),
     }
@@ -182,6 +201,7 @@ mod tests {
         assert_eq!(nearest("delete-segment", known), Some("delete-segments"));
         assert_eq!(nearest("Kill-Broker", known), Some("kill-broker"));
         assert_eq!(nearest("zzz", known), None);
+        assert_eq!(nearest("nht", ["key", "nth"]), Some("nth"));
     }
 
     #[test]

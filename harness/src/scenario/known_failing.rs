@@ -15,7 +15,6 @@ use std::fmt;
 use super::Diagnostics;
 use super::diagnostics::{Sink, quoted, unknown};
 use super::section::{Section, list};
-use super::tree::Node;
 use super::words::INVARIANTS;
 
 /// The known failures of one reader.
@@ -76,17 +75,9 @@ pub enum Match<'a> {
 /// Everything that is wrong with it.
 pub fn parse(file: &str, text: &str) -> Result<KnownFailing, Diagnostics> {
     let sink = Sink::new(file, text);
-    let root = match Node::parse(text) {
-        Ok(root) => root,
-        Err(errors) => {
-            for (span, message) in errors {
-                sink.push(&span, message);
-            }
-            return sink.finish(KnownFailing::default());
-        }
-    };
+    let root = sink.parse()?;
     let mut entries = Vec::new();
-    if let Some(top) = Section::new(&root, &sink) {
+    if let Some(top) = Section::new("the file", &root, &sink) {
         entries = list(&top, "entry", &sink, |section| entry(section, file, &sink));
         top.done();
     }

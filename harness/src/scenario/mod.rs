@@ -18,6 +18,7 @@ pub mod known_failing;
 pub mod needs;
 pub mod plan;
 mod read;
+mod record;
 mod section;
 mod sentence;
 mod tree;
@@ -42,7 +43,7 @@ use tree::Node;
 ///
 /// ```
 /// let text = r#"
-/// # Nothing happens. A reader that is left alone must stay well.
+/// ## Nothing happens. A reader that is left alone must stay well.
 /// format = 1
 /// title = "No fault"
 /// matrix = { partitions = [1, 3] }
@@ -79,18 +80,8 @@ pub fn load(path_or_id: &str, text: &str) -> Result<Scenario, Diagnostics> {
         format!("scenarios/{path_or_id}.toml")
     };
     let sink = Sink::new(&file, text);
-    let (root, matrix) = match Node::parse(text) {
-        Ok(root) => {
-            let matrix = Matrix::read(&root, &sink);
-            (root, matrix)
-        }
-        Err(errors) => {
-            for (span, message) in errors {
-                sink.push(&span, message);
-            }
-            return sink.finish(()).map(|()| unreachable!("a syntax error was pushed"));
-        }
-    };
+    let root = sink.parse()?;
+    let matrix = Matrix::read(&root, &sink);
     let (root, matrix) = sink.finish((root, matrix))?;
     Ok(Scenario {
         id: path_or_id.to_owned(),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use brokerfall_report::history::{Expect, ExpectedEnd, Phase};
+use brokerfall_report::history::{ExpectedEnd, Phase};
 use brokerfall_report::protocol::{Kind, Reset, Times};
 
 use super::plan::{Action, Plan};
@@ -207,16 +207,6 @@ impl Plan {
         self.expect.outcome.unwrap_or_else(|| self.default_outcome())
     }
 
-    /// What the plan asks, as the history holds it.
-    pub fn expect(&self) -> Expect {
-        Expect {
-            outcome: self.outcome(),
-            named: self.expect.named.clone(),
-            duplicates: self.expect.duplicates,
-            not_judged: self.not_judged(),
-        }
-    }
-
     /// Invariants that the nature of the faults takes out of judging, with the reason. A callback that hangs stops a
     /// reader that calls it in its own loop, rightly; what it may not do is lie about it or refuse to close.
     pub fn not_judged(&self) -> BTreeMap<String, String> {
@@ -267,5 +257,132 @@ fn serves(kind: Kind, action: &Action) -> bool {
         Action::Snapshot | Action::Barrier => kind == Kind::Table,
         Action::Commit | Action::Join => kind == Kind::Group,
         _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::load;
+
+    fn plan(rest: &str) -> Plan {
+        let text = format!("format = 1\ntitle = \"t\"\n{rest}");
+        let plans = load("mine/needs.toml", &text).and_then(|scenario| scenario.plans());
+        plans.unwrap_or_else(|wrong| panic!("{wrong}")).remove(0)
+    }
+
+    fn plan_of(step: &str) -> Plan {
+        plan(&format!("[[topic]]\nname = \"orders\"\n[[step]]\n{step}\n"))
+    }
+
+    #[test]
+    fn steps_narrow_the_kinds() {
+        use Kind::{Assign, Group, Table};
+        let kinds = [
+            ("do = { kill-reader = {} }", vec![Table, Group, Assign]),
+            (
+                "do = { panic-callback = { callback = \"on-delete\", raise = \"hang\" } }",
+                vec![Table],
+            ),
+            (
+                "do = { panic-callback = { callback = \"on-record\", raise = \"hang\" } }",
+                vec![Group, Assign],
+            ),
+            (
+                "do = { answer-error = { api = \"Heartbeat\", code = \"UNKNOWN_MEMBER_ID\" } }",
+                vec![Group],
+            ),
+            (
+                "when = { wire = { api = \"OffsetCommit\" } }\ndo = { kill-reader = {} }",
+                vec![Group],
+            ),
+            ("do = \"barrier\"", vec![Table]),
+            ("do = \"join-member\"", vec![Group]),
+        ];
+        for (step, wanted) in kinds {
+            assert_eq!(plan_of(step).kinds(), wanted, "{step}");
+        }
+    }
+
+    #[test]
+    fn several_members_and_a_session_need_a_group() {
+        let of = |reader: &str| plan(&format!("reader = {{ {reader} }}\n[[topic]]\nname = \"orders\"")).kinds();
+        assert_eq!(of("members = 2"), [Kind::Group]);
+        assert_eq!(of("session = \"6s\""), [Kind::Group]);
+        assert_eq!(of("kind = \"assign\""), [Kind::Assign]);
+    }
+
+    #[test]
+    fn deleting_is_served_by_the_mock_only_where_it_may_write() {
+        let delete = "[[topic]]\nname = \"orders\"\n[[step]]\ndo = { delete-segments = {} }";
+        assert_eq!(plan(delete).unmet_by_mock(), []);
+        let quiet = plan(&format!("phase = \"catch-up\"\n{delete}")).unmet_by_mock();
+        assert_eq!(quiet.len(), 1);
+        assert!(quiet[0].reason.contains("deletes by writing"), "{quiet:?}");
+    }
+
+    #[test]
+    fn a_partition_beyond_the_mocks_limit_is_a_need_that_it_lacks() {
+        let of = |records: u64| {
+            plan(&format!(
+                "[[topic]]\nname = \"orders\"\npreload = {{ records = {records}, value-bytes = 1_000 }}"
+            ))
+            .unmet_by_mock()
+            .len()
+        };
+        assert_eq!((of(4_002), of(4_003)), (0, 1), "1,048 bytes a record against 4,194,304");
+    }
+
+    #[test]
+    fn resets_while_members_change_are_a_need_of_their_own() {
+        let of = |mode: &str| {
+            let text = format!(
+                "[[topic]]\nname = \"o\"\n[[step]]\ndo = \"join-member\"\n[[step]]\ndo = {{ partition = {{ mode = \"{mode}\" }} }}"
+            );
+            plan(&text).needs().contains(&Need::ResetWhileMembersRebalance)
+        };
+        assert!(of("reset") && of("refuse") && !of("hold"));
+    }
+
+    #[test]
+    fn faults_that_are_terminal_by_design_allow_an_honest_end() {
+        use ExpectedEnd::{Recovers, RecoversOrEnds};
+        let callback = |rest: &str| format!("do = {{ panic-callback = {{ callback = \"on-set\", {rest} }} }}");
+        let answer = |code: &str| format!("do = {{ answer-error = {{ api = \"Fetch\", code = \"{code}\" }} }}");
+        let outcomes = [
+            (callback("raise = \"exception\""), Recovers),
+            (callback("raise = \"exception\", times = 5"), Recovers),
+            (callback("raise = \"exception\", times = \"always\""), RecoversOrEnds),
+            (callback("raise = \"base-exception\""), RecoversOrEnds),
+            (
+                callback("raise = \"delay\", for = \"1s\", times = \"always\""),
+                Recovers,
+            ),
+            (answer("TOPIC_AUTHORIZATION_FAILED"), RecoversOrEnds),
+            (answer("OFFSET_OUT_OF_RANGE"), Recovers),
+            ("do = { kill-broker = { broker = \"all\" } }".to_owned(), Recovers),
+        ];
+        for (step, wanted) in outcomes {
+            assert_eq!(plan_of(&step).outcome(), wanted, "{step}");
+        }
+        let none = plan("reader = { reset = \"none\" }\n[[topic]]\nname = \"orders\"");
+        assert_eq!(none.outcome(), RecoversOrEnds);
+        let said = plan("reader = { reset = \"none\" }\n[[topic]]\nname = \"orders\"\n[expect]\noutcome = \"ends\"");
+        assert_eq!(said.outcome(), ExpectedEnd::Ends);
+    }
+
+    #[test]
+    fn a_hanging_callback_leaves_two_invariants_and_those_that_are_named() {
+        let hang = "[[topic]]\nname = \"o\"\n[[step]]\ndo = { panic-callback = { callback = \"on-set\", raise = \"hang\" } }\n";
+        let judged = |plan: Plan| -> Vec<&'static str> {
+            let not = plan.not_judged();
+            INVARIANTS.into_iter().filter(|id| !not.contains_key(*id)).collect()
+        };
+        assert_eq!(judged(plan(hang)), ["status_honest", "stops_cleanly"]);
+        assert_eq!(
+            judged(plan(&format!("{hang}[expect]\nrecovers = {{}}"))),
+            ["recovers", "status_honest", "stops_cleanly"]
+        );
+        assert_eq!(plan_of("do = { kill-reader = {} }").not_judged(), BTreeMap::new());
     }
 }

@@ -28,7 +28,7 @@ pub(super) const VALUE_BYTES: u64 = 100;
 /// Reads a plan; `None` when anything in the tree could not be read (the sink knows what).
 pub(super) fn plan(root: &Node, id: String, story: &str, sink: &Sink<'_>) -> Option<Plan> {
     let before = sink.count();
-    let top = Section::new(root, sink)?;
+    let top = Section::new("the file", root, sink)?;
     if let Some(format) = top.required::<u32>("format", "`format = 1`")
         && format != FORMAT
     {
@@ -268,15 +268,16 @@ fn action(node: &Node, grade: Grade, sink: &Sink<'_>) -> Option<Action> {
         return Some(Action::Do { fault, grade });
     }
     if word == "produce" {
-        let section = value.map_or_else(Section::absent, |node| Section::of(node, sink));
-        let records: Option<u64> = section.required("records", "records per partition");
-        section.done();
-        if value.is_none() {
+        let Some(value) = value else {
             sink.push(
                 span,
                 "`produce` lacks its table (wanted do = { produce = { records = 1 } })",
             );
-        }
+            return None;
+        };
+        let section = Section::new(word, value, sink)?;
+        let records = section.required("records", "records per partition");
+        section.done();
         return records.map(Action::Produce);
     }
     let command = match word {

@@ -28,7 +28,7 @@ pub(super) fn list<T>(
     };
     let mut all = Vec::new();
     for item in items {
-        if let Some(section) = Section::new(item, sink) {
+        if let Some(section) = Section::new(key, item, sink) {
             all.extend(one(&section));
             section.done();
         }
@@ -47,20 +47,17 @@ pub(super) struct Section<'a> {
 }
 
 impl<'a> Section<'a> {
-    pub(super) fn new(node: &'a Node, sink: &'a Sink<'a>) -> Option<Self> {
+    /// The table that stands under `key`.
+    pub(super) fn new(key: &str, node: &'a Node, sink: &'a Sink<'a>) -> Option<Self> {
         if node.entries().is_none() {
-            let text = format!("{} stands where a table was wanted", node.value.noun());
+            let text = format!("`{key}` is {} (wanted a table)", node.value.noun());
             sink.push(&node.span, text);
             return None;
         }
-        Some(Self::of(node, sink))
-    }
-
-    pub(super) fn of(node: &'a Node, sink: &'a Sink<'a>) -> Self {
-        Self {
+        Some(Self {
             node: Some((node, sink)),
             asked: RefCell::default(),
-        }
+        })
     }
 
     /// A table that the file leaves out: every key has its default.
@@ -139,7 +136,7 @@ impl<'a> Section<'a> {
     }
 
     pub(super) fn table(&self, key: &str) -> Option<Section<'a>> {
-        Section::new(self.node(key)?, self.sink()?)
+        Section::new(key, self.node(key)?, self.sink()?)
     }
 
     /// Every key that was not asked for is unknown.

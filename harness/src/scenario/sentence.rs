@@ -73,10 +73,11 @@ pub fn fault_text(fault: &FaultSpec) -> String {
         FaultSpec::PauseBroker(pause) => format!("pause {}", broker(&pause.broker)),
         FaultSpec::Partition(cut) => partition(cut),
         FaultSpec::DeleteSegments(delete) => format!(
-            "delete the start of {} until {} {} past what the reader fetched",
-            place(delete.topic.as_deref(), delete.partition).unwrap_or_else(|| "every partition".to_owned()),
+            "delete the start of {} until {} {} past what the reader fetched {} gone",
+            place(delete.topic.as_deref(), delete.partition).unwrap_or_else(|| "the first topic".to_owned()),
             delete.past_reader_by,
             plural(delete.past_reader_by, "record", "records"),
+            plural(delete.past_reader_by, "is", "are"),
         ),
         FaultSpec::PanicCallback(panic) => callback(panic),
         FaultSpec::PauseReader(_) => "pause the reader's process".to_owned(),
@@ -88,7 +89,11 @@ pub fn fault_text(fault: &FaultSpec) -> String {
                 Times::Count(n) => format!("the next {n} {} answers", answer.api),
             };
             let place = place(answer.topic.as_deref(), answer.partition).map(|place| format!(" for {place}"));
-            format!("{times}{} carries {}", place.unwrap_or_default(), answer.code)
+            let carry = match answer.times {
+                Times::Count(n) if n > 1 => "carry",
+                _ => "carries",
+            };
+            format!("{times}{} {carry} {}", place.unwrap_or_default(), answer.code)
         }
     }
 }
@@ -176,4 +181,56 @@ fn place(topic: Option<&str>, partition: Option<u32>) -> Option<String> {
 
 fn plural<'a>(n: u64, one: &'a str, many: &'a str) -> &'a str {
     if n == 1 { one } else { many }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::scenario::load;
+
+    fn sentence(step: &str) -> String {
+        let text = format!("format = 1\ntitle = \"t\"\n[[topic]]\nname = \"orders\"\n[[step]]\n{step}");
+        let plans = load("mine/sentence.toml", &text).and_then(|scenario| scenario.plans());
+        plans.unwrap_or_else(|wrong| panic!("{wrong}"))[0].steps[0].sentence()
+    }
+
+    #[test]
+    fn steps_read_as_sentences() {
+        let sentences = [
+            (
+                "when = { caught-up = true, delivered = 200 }\nafter = \"2s\"\ndo = { kill-broker = { broker = \"leader\" } }",
+                "once caught up and once 200 records are delivered, 2s later: kill the leader of partition 0",
+            ),
+            (
+                "when = { wire = { api = \"Heartbeat\", count = 3 } }\ndo = { pause-broker = { broker = 1 } }",
+                "once 3 Heartbeat requests are seen: pause broker 1",
+            ),
+            (
+                "do = { partition = { brokers = [\"leader\", \"coordinator\"], mode = \"hold\", heals = \"reset\" } }",
+                "hold all traffic with the leader of partition 0 and the group's coordinator, connections reset at the heal",
+            ),
+            (
+                "do = { partition = { mode = \"throttle\", bytes-per-s = 5, direction = \"to-reader\" } }",
+                "throttle traffic with every broker to 5 bytes/s, towards the reader only",
+            ),
+            (
+                "do = { answer-error = { api = \"Fetch\", code = \"OFFSET_OUT_OF_RANGE\", topic = \"orders\", times = 2 } }",
+                "the next 2 Fetch answers for orders carry OFFSET_OUT_OF_RANGE",
+            ),
+            (
+                "do = { panic-callback = { callback = \"on-set\", raise = \"exception\", type = \"ValueError\", times = \"always\" } }",
+                "on-set raises ValueError on the next call and on every one after it",
+            ),
+            (
+                "after = \"1500ms\"\ndo = { produce = { records = 1 } }",
+                "1500ms later: write 1 record to each partition",
+            ),
+            (
+                "do = { delete-segments = { past-reader-by = 10 } }",
+                "delete the start of the first topic until 10 records past what the reader fetched are gone",
+            ),
+        ];
+        for (step, wanted) in sentences {
+            assert_eq!(sentence(step), wanted);
+        }
+    }
 }

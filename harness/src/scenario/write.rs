@@ -69,7 +69,11 @@ impl Plan {
             top.insert("expect".into(), expect.into());
         }
 
-        let mut text: String = self.story.lines().map(|line| format!("# {line}\n")).collect();
+        let mut text = String::new();
+        if !self.story.is_empty() {
+            // Not `lines`: a story may end with an empty line of comment.
+            text.extend(self.story.split('\n').map(|line| format!("# {line}\n")));
+        }
         text.push_str(&toml::to_string(&top)?);
         Ok(text)
     }
