@@ -1,13 +1,13 @@
 //! Strings of readers, brokers and files are data: whatever they hold, no output obeys them.
 
-mod stories;
-
 use brokerfall_report::render::text::TextOptions;
 use brokerfall_report::render::{json, junit, markdown, text};
 use brokerfall_report::report::Report;
 use proptest::prelude::*;
 use quick_xml::events::Event;
 use serde_json::Value;
+
+use crate::stories;
 
 /// Fields that hold words of the format and not of others.
 const WORDS: [&str; 15] = [
