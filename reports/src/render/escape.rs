@@ -67,7 +67,11 @@ pub fn markdown(text: &str) -> String {
                 out.push(c);
             }
             // `1.` and `1)` open a list.
-            '.' | ')' if out.bytes().all(|b| b.is_ascii_digit()) && !out.is_empty() => {
+            '.' | ')'
+                if !out.is_empty()
+                    && out.bytes().all(|b| b.is_ascii_digit())
+                    && after.is_none_or(char::is_whitespace) =>
+            {
                 out.push('\\');
                 out.push(c);
             }

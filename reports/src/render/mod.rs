@@ -1,7 +1,9 @@
-//! Renderers: one report, many readers. Every renderer says the same things in the same words.
+//! Renderers: one report, many readers. Terminal, JSON, JUnit and Markdown say the same things in the same words.
 
 pub mod escape;
 pub mod json;
+pub mod junit;
+pub mod markdown;
 mod matrix;
 mod page;
 mod palette;

@@ -3,7 +3,7 @@
 use super::palette::{Palette, Style};
 
 /// Width of a field's label.
-const LABEL: usize = 11;
+const LABEL: usize = 13;
 
 /// A page under construction.
 pub(super) struct Page {

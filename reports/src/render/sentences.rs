@@ -1,12 +1,16 @@
 //! The sentences that more than one renderer says. Nothing here is escaped: each renderer does that for its output.
 
-use crate::report::{ColumnLine, CureReport, Evidence, LimitReport, RunReport, SignalReport, Summary};
+use crate::report::{
+    ColumnLine, CureReport, Evidence, LimitReport, Report, RunReport, SignalReport, Summary, Violation,
+};
 use crate::verdict::Verdict;
 use crate::words;
 
-/// A length of time as people say it.
+/// A length of time as people say it; round ones, such as limits, without decimals.
 pub(super) fn secs(seconds: f64) -> String {
-    if seconds.abs() < 0.0995 {
+    if seconds != 0.0 && seconds.fract() == 0.0 {
+        format!("{seconds:.0} s")
+    } else if seconds.abs() < 0.0995 {
         format!("{:.0} ms", seconds * 1000.0)
     } else if seconds.abs() < 9.95 {
         format!("{seconds:.1} s")
@@ -64,8 +68,45 @@ pub(super) fn plural(n: u64, noun: &str) -> String {
     }
 }
 
-/// What is proven of one fault.
-pub(super) fn evidence(evidence: &Evidence) -> String {
+/// The cause, with the invariant that it is about.
+pub(super) fn cause(run: &RunReport) -> String {
+    let about = run
+        .violations
+        .iter()
+        .find(|violation| run.cause.contains(&violation.text));
+    match about {
+        Some(about) if !run.cause.contains(&about.invariant) => format!("{}: {}", about.invariant, run.cause),
+        _ => run.cause.clone(),
+    }
+}
+
+/// Violations that the cause does not speak of.
+pub(super) fn other_violations(run: &RunReport) -> impl Iterator<Item = String> {
+    let said = |violation: &&Violation| run.cause.contains(&violation.text) || run.cause.contains(&violation.invariant);
+    run.violations
+        .iter()
+        .filter(move |violation| !said(violation))
+        .map(|v| format!("{}: {}", v.invariant, v.text))
+}
+
+/// The kind of failure and how far behind.
+pub(super) fn failure(run: &RunReport) -> String {
+    let kind = run.failure_kind.map(|kind| kind.name().to_owned());
+    kind.into_iter().chain(behind(run)).collect::<Vec<_>>().join(", ")
+}
+
+/// How long a passed run took to recover, and what was left of the window.
+pub(super) fn recovery(run: &RunReport) -> Option<String> {
+    let took = secs(run.timings.recovery_ms? / 1000.0);
+    let within = run.limits.iter().find(|limit| limit.name == "within");
+    let left = within
+        .and_then(|limit| limit.margin)
+        .map_or(String::new(), |left| format!(", {} left", secs(left)));
+    Some(format!("recovered in {took}{left}"))
+}
+
+/// What is proven of one fault; `brief` leaves the proof of the heal to the files.
+pub(super) fn evidence(evidence: &Evidence, brief: bool) -> String {
     let emulated = if evidence.emulated { " (emulated)" } else { "" };
     let name = if evidence.fault.starts_with(&evidence.kind) || evidence.kind.is_empty() {
         evidence.fault.clone()
@@ -94,7 +135,11 @@ pub(super) fn evidence(evidence: &Evidence) -> String {
         let after = evidence
             .in_force_s
             .map_or(String::new(), |s| format!(" after {}", secs(s)));
-        parts.push(format!("healed{after} ({heal})"));
+        parts.push(if brief {
+            format!("healed{after}")
+        } else {
+            format!("healed{after} ({heal})")
+        });
     }
     format!("{name}{emulated}: {}", parts.join(", "))
 }
@@ -164,6 +209,39 @@ pub(super) fn limit(limit: &LimitReport) -> String {
         None => String::new(),
     };
     format!("{} {} ({}{left})", limit.name, amount(limit.value), limit.origin)
+}
+
+/// Limits that decided something: the recovery window, and any other that was passed or whose invariant was violated.
+pub(super) fn decisive_limits(run: &RunReport) -> Vec<String> {
+    let violated = |invariant: &str| run.violations.iter().any(|violation| violation.invariant == invariant);
+    let decisive = |limit: &&LimitReport| {
+        let passed = limit.margin.is_some_and(|margin| margin < 0.0);
+        passed
+            || match limit.name.as_str() {
+                "within" => true,
+                "stop-grace" => violated("stops_cleanly"),
+                "cpu" => violated("bounded_cpu"),
+                _ => violated("bounded_requests"),
+            }
+    };
+    run.limits.iter().filter(decisive).map(limit).collect()
+}
+
+/// What the harness itself cost: the largest share of a judged run, and the median.
+pub(super) fn overhead(report: &Report) -> Option<String> {
+    let judged = report
+        .runs
+        .iter()
+        .filter(|run| run.verdict.is_judged() && run.timings.total_ms > 0.0);
+    let mut runs: Vec<_> = judged.map(|run| (run.timings.overhead_ms, run)).collect();
+    runs.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let (most, run) = runs.last()?;
+    let (median, _) = runs.get(runs.len() / 2)?;
+    let share = 100.0 * most / run.timings.total_ms;
+    Some(format!(
+        "{median:.1} ms in the median run, at most {most:.1} ms ({share:.0} % of {})",
+        run.scenario
+    ))
 }
 
 /// The last line: what was judged, skipped and void.

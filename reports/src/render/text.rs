@@ -61,6 +61,9 @@ pub fn render(report: &Report, options: TextOptions) -> String {
         matrix(&mut page, report);
     }
     page.gap();
+    if let Some(overhead) = sentences::overhead(report) {
+        page.line(&format!("harness's own time: {}", show(&overhead)));
+    }
     page.line(&last_line(report, options.palette));
     page.finish()
 }
@@ -182,17 +185,12 @@ fn passed(page: &mut Page, run: &RunReport) {
     let mut parts: Vec<_> = run
         .evidence
         .iter()
-        .map(|evidence| show(&sentences::evidence(evidence)))
+        .map(|evidence| show(&sentences::evidence(evidence, true)))
         .collect();
     if parts.is_empty() {
         parts.push("no fault".to_owned());
     }
-    if let Some(within) = run.limits.iter().find(|limit| limit.name == "within") {
-        if let (Some(took), Some(left)) = (run.timings.recovery_ms, within.margin) {
-            let (took, left) = (sentences::secs(took / 1000.0), sentences::secs(left));
-            parts.push(format!("recovered in {took}, {left} left"));
-        }
-    }
+    parts.extend(sentences::recovery(run));
     parts.extend(run.remarks.iter().map(|remark| show(remark)));
     page.field("", &parts.join("; "));
 }
@@ -228,8 +226,8 @@ fn skipped(page: &mut Page, report: &Report) {
 
 fn known_failing(page: &mut Page, run: &RunReport) {
     page.gap();
-    head(page, run, "");
-    page.field("cause", &show(&run.cause));
+    head(page, run, &format!("  {}", sentences::failure(run)));
+    page.field("cause", &show(&sentences::cause(run)));
     raised(page, run);
     page.field("known as", &show(run.known_failing.as_deref().unwrap_or_default()));
     proven(page, run);
@@ -237,14 +235,7 @@ fn known_failing(page: &mut Page, run: &RunReport) {
 
 fn failed(page: &mut Page, run: &RunReport) {
     page.gap();
-    let kind = run.failure_kind.map(|kind| kind.name().to_owned());
-    let how: Vec<_> = kind.into_iter().chain(sentences::behind(run)).collect();
-    let how = if how.is_empty() {
-        String::new()
-    } else {
-        format!("  {}", how.join(", "))
-    };
-    head(page, run, &how);
+    head(page, run, &format!("  {}", sentences::failure(run)));
     page.field("with", &show(&sentences::circumstances(run)));
     cause(page, run);
     if let Some(reason) = &run.known_failing {
@@ -288,16 +279,16 @@ fn error(page: &mut Page, run: &RunReport) {
 }
 
 fn cause(page: &mut Page, run: &RunReport) {
-    page.field("cause", &show(&run.cause));
-    let others = run
-        .violations
-        .iter()
-        .filter(|violation| !run.cause.contains(&violation.text));
-    let others: Vec<_> = others
-        .map(|violation| show(&format!("{}: {}", violation.invariant, violation.text)))
-        .collect();
+    page.field("cause", &show(&sentences::cause(run)));
+    let others: Vec<_> = sentences::other_violations(run).map(|other| show(&other)).collect();
     if !others.is_empty() {
         page.field("also", &others.join("; "));
+    }
+    for void in &run.voids {
+        page.field(
+            "else void",
+            &show(&format!("{}: {}", words::whose(void.whose), void.text)),
+        );
     }
     if !run.remarks.is_empty() {
         page.field("remarks", &show(&run.remarks.join("; ")));
@@ -315,7 +306,7 @@ fn proven(page: &mut Page, run: &RunReport) {
     let proven: Vec<_> = run
         .evidence
         .iter()
-        .map(|evidence| show(&sentences::evidence(evidence)))
+        .map(|evidence| show(&sentences::evidence(evidence, false)))
         .collect();
     page.field(
         "proven",
@@ -351,13 +342,19 @@ fn column(lines: &[ColumnLine], nothing: &str) -> String {
 }
 
 fn limits(page: &mut Page, run: &RunReport) {
-    let limits: Vec<_> = run.limits.iter().map(|limit| show(&sentences::limit(limit))).collect();
+    let limits: Vec<_> = sentences::decisive_limits(run)
+        .iter()
+        .map(|limit| show(limit))
+        .collect();
     if !limits.is_empty() {
         page.field("limits", &limits.join("; "));
     }
 }
 
 fn where_to_look(page: &mut Page, run: &RunReport) {
+    if run.partial {
+        page.field("partial", "the history has no end: the run was cut off");
+    }
     if let Some(folder) = &run.artifacts {
         page.labelled("files", &terminal(folder));
     }

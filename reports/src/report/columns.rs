@@ -34,7 +34,7 @@ pub(super) struct Gathering {
 struct Raised {
     chain: String,
     masked: String,
-    message: String,
+    text: String,
     routes: Vec<(String, u64)>,
     reached_caller: bool,
     first_s: Option<f64>,
@@ -79,7 +79,7 @@ impl Gathering {
         let before: Vec<_> = self
             .claims
             .iter()
-            .map(|(member, claim)| format!("{}{} before the fault", self.prefix(member), claim.text(false)))
+            .map(|(member, claim)| format!("{}before the fault {}", self.prefix(member), claim.text(false)))
             .collect();
         for text in before {
             self.claimed.add(text, 1, None);
@@ -117,7 +117,7 @@ impl Gathering {
                     .as_ref()
                     .map_or(String::new(), |fault| format!(", put there by {fault}"));
                 self.wire.add(
-                    format!("{api} answered {} ({}){by}", code.name, code.value),
+                    format!("{api} answered {} ({}{by})", code.name, code.value),
                     *count,
                     first_s,
                 );
@@ -222,7 +222,9 @@ impl Gathering {
     }
 
     fn add_raised(&mut self, at_us: u64, exception: &Exception, route: String, reached_caller: bool, count: u64) {
-        let (chain, masked) = (exception.chain(), mask(&exception.message));
+        // Codes are part of the chain and told apart; only messages are masked.
+        let (chain, text) = (exception.chain(), with_messages(exception));
+        let masked = mask(&text);
         let first_s = self.since_fault(at_us);
         let known = self
             .raised
@@ -239,7 +241,7 @@ impl Gathering {
             None => self.raised.push(Raised {
                 chain,
                 masked,
-                message: exception.message.clone(),
+                text,
                 routes: vec![(route, count)],
                 reached_caller,
                 first_s,
@@ -329,20 +331,19 @@ impl Gathering {
             .map(|(member, claim)| {
                 let prefix = self.prefix(member);
                 if let Some(how) = &claim.ended {
-                    return format!("{prefix}nothing at the end, {how}{truth}");
+                    return format!("{prefix}at the end nothing, {how}{truth}");
                 }
                 let old = at_us.saturating_sub(claim.at_us);
                 let old = if old > SILENCE_US {
-                    format!(", {:.1} s old", seconds(old))
+                    format!(", said {:.1} s before", seconds(old))
                 } else {
                     String::new()
                 };
-                format!("{prefix}{} at the end{old}{truth}", claim.text(true))
+                format!("{prefix}at the end {}{old}{truth}", claim.text(true))
             })
             .collect();
-        let first_s = self.since_fault(at_us);
         for text in last {
-            self.claimed.add(text, 1, first_s);
+            self.claimed.add(text, 1, None);
         }
         self.requests_line(at_us);
     }
@@ -355,12 +356,12 @@ impl Gathering {
         let most: Vec<_> = by_api.iter().take(3).map(|(api, n)| format!("{api} {n}")).collect();
         let silence = at_us.saturating_sub(self.last_request_us.unwrap_or(since));
         let end = if silence > SILENCE_US {
-            format!("; none in the last {:.1} s", seconds(silence))
+            format!("none in the last {:.1} s", seconds(silence))
         } else {
-            "; still asking at the end".to_owned()
+            "still asking at the end".to_owned()
         };
         let per_s = sum as f64 / seconds(at_us.saturating_sub(since)).max(0.001);
-        let text = format!("{sum} requests, {per_s:.1}/s ({}){end}", most.join(", "));
+        let text = format!("{sum} requests ({}), {per_s:.1}/s, {end}", most.join(", "));
         self.wire.add(text, sum, None);
     }
 
@@ -387,13 +388,8 @@ impl Gathering {
 impl Raised {
     fn line(self) -> ColumnLine {
         let routes: Vec<_> = self.routes.iter().map(|(name, _)| name.as_str()).collect();
-        let message = if self.message.is_empty() {
-            String::new()
-        } else {
-            format!(": {}", self.message)
-        };
         ColumnLine {
-            text: format!("{}{message} ({})", self.chain, routes.join("; ")),
+            text: format!("{} ({})", self.text, routes.join("; ")),
             // One exception often surfaces by several ways; adding them up would count it twice.
             count: self.routes.iter().map(|(_, count)| *count).max().unwrap_or(0),
             first_s: self.first_s,
@@ -403,22 +399,37 @@ impl Raised {
 
 impl Claim {
     fn text(&self, with_lag: bool) -> String {
-        let mut text = format!("\"{}\"", self.state);
-        match self.claims.caught_up {
-            Some(true) => text.push_str(", caught up"),
-            Some(false) => text.push_str(", not caught up"),
-            None => {}
-        }
-        match self.claims.healthy {
-            Some(true) => text.push_str(", healthy"),
-            Some(false) => text.push_str(", not healthy"),
-            None => {}
-        }
-        if let Some(lag) = self.claims.lag.filter(|_| with_lag) {
-            text.push_str(&format!(", lag {lag}"));
-        }
-        text
+        let mut claims = Vec::new();
+        claims.extend(
+            self.claims
+                .caught_up
+                .map(|yes| if yes { "caught up" } else { "not caught up" }.to_owned()),
+        );
+        claims.extend(
+            self.claims
+                .healthy
+                .map(|yes| if yes { "healthy" } else { "not healthy" }.to_owned()),
+        );
+        claims.extend(self.claims.lag.filter(|_| with_lag).map(|lag| format!("lag {lag}")));
+        let claims = if claims.is_empty() {
+            String::new()
+        } else {
+            format!(", claims {}", claims.join(", "))
+        };
+        format!("\"{}\"{claims}", self.state)
     }
+}
+
+/// The chain with the message of every exception in it.
+fn with_messages(exception: &Exception) -> String {
+    let parts = exception
+        .preorder()
+        .into_iter()
+        .map(|part| match part.message.as_str() {
+            "" => part.label(),
+            message => format!("{}: {message}", part.label()),
+        });
+    parts.collect::<Vec<_>>().join(" <- ")
 }
 
 /// How a process ended, as words.

@@ -259,7 +259,7 @@ pub struct ColumnLine {
     pub text: String,
     /// How often; 0 for a named absence.
     pub count: u64,
-    /// Seconds from the first fault to the first time; absent before it.
+    /// Seconds from the first fault to the first time; absent before the fault and for what stood at the end.
     pub first_s: Option<f64>,
 }
 

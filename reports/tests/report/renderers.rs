@@ -1,0 +1,92 @@
+//! What a person reads: snapshots of every renderer over the stories.
+
+use brokerfall_report::protocol::Kind;
+use brokerfall_report::render::text::TextOptions;
+use brokerfall_report::render::{Palette, json, junit, markdown, text};
+use brokerfall_report::report::RunReport;
+use brokerfall_report::verdict::Verdict;
+
+use crate::stories;
+
+#[test]
+fn suite_on_a_terminal() {
+    insta::assert_snapshot!(text::render(&stories::suite(), TextOptions::default()));
+}
+
+#[test]
+fn suite_as_markdown() {
+    insta::assert_snapshot!(markdown::render(&stories::suite()));
+}
+
+#[test]
+fn suite_as_junit() {
+    insta::assert_snapshot!(junit::render(&stories::suite()).unwrap());
+}
+
+#[test]
+fn one_run_as_json() {
+    let (entries, judgement) = stories::callback_killed_reader();
+    let mut suite = stories::suite();
+    suite.runs = vec![RunReport::from_history(entries, &judgement)];
+    suite.stale_known_failing.clear();
+    suite.count();
+    insta::assert_snapshot!(json::render(&suite).unwrap());
+}
+
+#[test]
+fn colours_change_nothing_but_colours() {
+    let options = TextOptions {
+        palette: Palette::ansi(),
+        width: 110,
+    };
+    let coloured = text::render(&stories::suite(), options);
+    let mut plain = String::new();
+    let mut rest = coloured.as_str();
+    while let Some((before, after)) = rest.split_once("\x1b[") {
+        plain.push_str(before);
+        rest = after.split_once('m').unwrap().1;
+    }
+    plain.push_str(rest);
+    let trimmed: String = plain.lines().map(|line| line.trim_end().to_owned() + "\n").collect();
+    assert_eq!(trimmed, text::render(&stories::suite(), TextOptions::default()));
+}
+
+#[test]
+fn repeated_runs_share_a_cell_that_shows_the_worst_and_its_share() {
+    let mut suite = stories::suite();
+    let failed = suite.runs[2].clone();
+    let mut passed = failed.clone();
+    passed.verdict = Verdict::Passed;
+    suite.runs = vec![passed.clone(), failed, passed];
+    suite.count();
+    let page = text::render(&suite, TextOptions::default());
+    assert!(
+        page.contains("\nincidents/reset-latest  failed (stuck) 1/3\n"),
+        "{page}"
+    );
+}
+
+#[test]
+fn readers_of_one_name_are_told_apart_by_kind_and_cluster_where_they_differ() {
+    let mut suite = stories::suite();
+    let first = suite.runs[0].clone();
+    let mut other_kind = first.clone();
+    other_kind.reader.kind = Kind::Group;
+    let mut other_cluster = first.clone();
+    other_cluster.cluster.kind = "process".into();
+    suite.runs = vec![first, other_kind, other_cluster];
+    let page = markdown::render(&suite);
+    let heads = "| scenario | reference-table 0.1.0 table mock | reference-table 0.1.0 group mock | reference-table 0.1.0 table process |";
+    assert!(page.lines().any(|line| line == heads), "{page}");
+}
+
+#[test]
+fn a_known_failure_that_passed_says_which_entry_to_remove() {
+    let mut suite = stories::suite();
+    suite.runs.truncate(1);
+    suite.stale_known_failing.clear();
+    suite.runs[0].apply_known_failing("it did not come back (some-library#1)", false);
+    suite.count();
+    insta::assert_snapshot!(text::render(&suite, TextOptions::default()));
+    assert!(junit::render(&suite).unwrap().contains("type=\"known-failure-passed\""));
+}
