@@ -201,6 +201,12 @@ fn launch(found: &Found, wanted: Option<&str>, options: &ProvisionOptions<'_>) -
         ),
     ]);
     let python = manifest.provision.as_ref().and_then(|one| one.python.as_ref());
+    if let Some(option) = options.with.iter().find(|one| one.trim_start().starts_with('-')) {
+        return Err(ReaderError::Spec {
+            spec: manifest.name.clone(),
+            text: format!("`--with {option}` is no requirement (wanted one such as \"aiokafka==0.13.0\")"),
+        });
+    }
     let (version, source, lock) = match python {
         Some(python) => {
             let source = source_of(manifest, python, wanted)?;
