@@ -1,5 +1,10 @@
 //! Environments are built once, completely, from a folder or a clone, without a network.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "helpers of tests: a panic fails the test, and a skip is said aloud"
+)]
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -356,6 +356,9 @@ class Adapter(brokerfall_adapter.AsyncAdapter):
     async def barrier(self, timeout_ms):
         await asyncio.sleep(3600)
 
+    async def restart(self):
+        session.emitter.next_incarnation()
+
     async def stop(self, grace_ms):
         pass
 
@@ -432,6 +435,13 @@ class Process(unittest.TestCase):
         self.assertEqual(self.rest(), 0)
         answers = sorted((line["id"], line["ok"]) for line in self.lines if line["type"] == "done")
         self.assertEqual(answers, [(1, False), (2, False), (3, False), (4, True)])
+
+    def test_restart_cuts_a_start_short_and_says_that_the_next_incarnation_started(self):
+        self.ask(id=1, command="start", options={"how": "wait"})
+        self.ask(id=2, command="restart")
+        self.assertFalse(self.until("done", id=1)["ok"])
+        self.assertEqual(self.until("started")["inc"], 2)
+        self.assertTrue(self.until("done", id=2)["ok"])
 
     def test_blocked_loop_shows_in_its_age_and_records_and_arming_still_work(self):
         self.ask(id=1, command="start", options={"how": "block"})

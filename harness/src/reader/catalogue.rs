@@ -401,6 +401,12 @@ mod tests {
         );
         assert!(refused("reference-table@1.0").contains("it has no versions"));
         assert!(refused("ktables@path:/nowhere/at-all").contains("`/nowhere/at-all` is no folder"));
+        let with = ProvisionOptions {
+            with: vec!["-r/etc/passwd".to_owned()],
+            ..options(cache.path())
+        };
+        let error = readers.resolve("ktables@1.1.1", &with).unwrap_err().to_string();
+        assert!(error.contains("`--with -r/etc/passwd` is no requirement"), "{error}");
         assert!(refused("ktables@git:/tmp").contains("wanted a local clone and a ref in it"));
     }
 
