@@ -1,6 +1,11 @@
 //! The ktables adapter on the bare mock cluster, driven over the protocol: it must show what was measured by hand, of the
 //! bad release and of the good ones.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "helpers of tests: a panic fails the test, and a skip is said aloud"
+)]
+
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -29,7 +34,14 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A reader to start, or `None` (said aloud) where its environment cannot be had on this machine.
 fn ktables(version: &str) -> Option<Launch> {
+    ktables_with(version, &[], None)
+}
+
+/// The same with `--with` and `--runtime`.
+fn ktables_with(version: &str, with: &[&str], runtime: Option<&str>) -> Option<Launch> {
     let options = ProvisionOptions {
+        with: with.iter().map(|&one| one.to_owned()).collect(),
+        runtime: runtime.map(str::to_owned),
         cache: Some(PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("brokerfall-cache")),
         progress: &|step| println!("{step}"),
         ..ProvisionOptions::default()
@@ -473,6 +485,53 @@ fn table_of_three_partitions_with_tombstones_is_told_whole() {
             .into_iter()
             .sum();
         assert_eq!(deleted, 3 * 8);
+        adapter.stop();
+    }
+}
+
+#[test]
+fn hello_names_the_client_of_with_and_the_runtime_that_was_asked_for() {
+    let asked = [
+        (&[][..], None),
+        (&["aiokafka==0.14.0"][..], None),
+        (&[][..], Some("3.10")),
+    ];
+    for (with, runtime) in asked {
+        let Some(launch) = ktables_with("1.1.1", with, runtime) else {
+            continue;
+        };
+        let adapter = Adapter::spawn(&launch);
+        let hello = adapter.wait("hello", |all| match &all.first()?.event {
+            ReaderEvent::Hello(hello) => Some(hello.clone()),
+            other => panic!("the first line is {other:?}"),
+        });
+        assert_eq!(hello.library, "ktables 1.1.1");
+        assert_eq!(
+            hello.client,
+            if with.is_empty() {
+                "aiokafka 0.13.0"
+            } else {
+                "aiokafka 0.14.0"
+            }
+        );
+        assert!(
+            hello
+                .runtime
+                .starts_with(&format!("CPython {}", runtime.unwrap_or("3"))),
+            "{}",
+            hello.runtime
+        );
+        let mut declared = launch.manifest.capabilities.clone().unwrap();
+        declared.sort();
+        assert_eq!(
+            hello.capabilities, declared,
+            "the manifest declares what the adapter has"
+        );
+        let lock = std::fs::read_to_string(launch.lock.as_ref().unwrap()).unwrap();
+        assert!(
+            lock.contains("ktables==1.1.1") && lock.contains(&hello.client.replace(' ', "==")),
+            "{lock}"
+        );
         adapter.stop();
     }
 }

@@ -658,6 +658,7 @@ class _Server:
             adapter.watch()
             emitter.emit("started")
         elif command == "restart":
+            await self._cut_short(lambda other: other in ("start", "restart"))
             await adapter.restart()
             adapter.watch()
             emitter.emit("started")
@@ -682,8 +683,9 @@ class _Server:
         return {}
 
     async def _cut_short(self, which, patience=0.0):
-        """Cancels commands in flight, as an application that closes would, and waits until they are answered."""
-        tasks = [task for task, command in self._running.items() if which(command)]
+        """Cancels other commands in flight, as an application that closes would, and waits until they are answered."""
+        me = asyncio.current_task()
+        tasks = [task for task, command in self._running.items() if task is not me and which(command)]
         if tasks and patience:
             _, tasks = await asyncio.wait(tasks, timeout=patience)
         for task in tasks:

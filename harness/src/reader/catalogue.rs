@@ -201,6 +201,12 @@ fn launch(found: &Found, wanted: Option<&str>, options: &ProvisionOptions<'_>) -
         ),
     ]);
     let python = manifest.provision.as_ref().and_then(|one| one.python.as_ref());
+    if let Some(option) = options.with.iter().find(|one| one.trim_start().starts_with('-')) {
+        return Err(ReaderError::Spec {
+            spec: manifest.name.clone(),
+            text: format!("`--with {option}` is no requirement (wanted one such as \"aiokafka==0.13.0\")"),
+        });
+    }
     let (version, source, lock) = match python {
         Some(python) => {
             let source = source_of(manifest, python, wanted)?;
@@ -395,6 +401,12 @@ mod tests {
         );
         assert!(refused("reference-table@1.0").contains("it has no versions"));
         assert!(refused("ktables@path:/nowhere/at-all").contains("`/nowhere/at-all` is no folder"));
+        let with = ProvisionOptions {
+            with: vec!["-r/etc/passwd".to_owned()],
+            ..options(cache.path())
+        };
+        let error = readers.resolve("ktables@1.1.1", &with).unwrap_err().to_string();
+        assert!(error.contains("`--with -r/etc/passwd` is no requirement"), "{error}");
         assert!(refused("ktables@git:/tmp").contains("wanted a local clone and a ref in it"));
     }
 

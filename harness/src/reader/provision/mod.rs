@@ -132,9 +132,14 @@ pub fn write_adapters(cache: &Path) -> Result<PathBuf, ReaderError> {
     Ok(place)
 }
 
-/// The embedded files, without what an interpreter left behind in the source tree.
+/// The embedded files, without tests and without what an interpreter left behind in the source tree.
 fn embedded_files(dir: &'static Dir<'static>, into: &mut Vec<(&'static Path, &'static [u8])>) {
-    into.extend(dir.files().map(|file| (file.path(), file.contents())));
+    let is_test = |file: &Path| {
+        file.file_name()
+            .is_some_and(|name| name.as_encoded_bytes().starts_with(b"test_"))
+    };
+    let files = dir.files().filter(|file| !is_test(file.path()));
+    into.extend(files.map(|file| (file.path(), file.contents())));
     for inner in dir.dirs().filter(|inner| !inner.path().ends_with("__pycache__")) {
         embedded_files(inner, into);
     }
