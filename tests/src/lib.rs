@@ -1,4 +1,6 @@
-//! What the programs and tests of this crate share.
+//! What the tests of Brokerfall are made of: broken adapters and mutant readers here, suites under `tests/`.
+
+pub mod mutants;
 
 use std::path::Path;
 
@@ -9,6 +11,7 @@ use brokerfall_report::protocol::Kind;
 
 /// How to start an adapter with one argument, as a reader of kind group.
 pub fn launch(adapter: &Path, mode: &str) -> Launch {
+    let command = vec![adapter.to_string_lossy().into_owned(), mode.to_owned()];
     Launch {
         info: ReaderInfo {
             name: "broken".to_owned(),
@@ -18,11 +21,10 @@ pub fn launch(adapter: &Path, mode: &str) -> Launch {
             lock: None,
             declares: Declares::default(),
         },
-        command: vec![adapter.to_string_lossy().into_owned(), mode.to_owned()],
         env: Vec::new(),
         folder: None,
-        manifest: Manifest {
-            name: "broken".to_owned(),
-        },
+        manifest: Manifest::bare("broken", Kind::Group, command.clone()),
+        command,
+        lock: None,
     }
 }

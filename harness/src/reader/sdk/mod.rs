@@ -15,6 +15,7 @@ pub mod callbacks;
 pub mod exceptions;
 mod output;
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -87,6 +88,8 @@ struct Shared {
     /// When the reading loop last turned, microseconds from the origin; 0 when it never did.
     turned_us: AtomicU64,
     callbacks: Callbacks,
+    /// Commands whose answer is still being waited for, and what `stop` answers in their place.
+    outstanding: Mutex<BTreeMap<u64, Done>>,
     log: Mutex<LogBudget>,
 }
 
@@ -108,6 +111,7 @@ impl Shared {
             output: Mutex::new(Output::new(sink)),
             turned_us: AtomicU64::new(0),
             callbacks: Callbacks::default(),
+            outstanding: Mutex::default(),
             log: Mutex::new(LogBudget::default()),
         })
     }
@@ -373,19 +377,24 @@ impl<B: Fn(&Start, Sdk) -> Result<Arc<dyn Reader>, Exception>> Session<B> {
             }
             // These may block, and `stop` must be heard meanwhile.
             (Command::Barrier { timeout_ms }, Some(reader)) => {
-                self.answer_later(id, "barrier", move || reader.barrier(Duration::from_millis(timeout_ms)));
+                let within = Duration::from_millis(timeout_ms);
+                self.answer_later(reached(id, "barrier", Some(false), 0.0), move |elapsed_ms| {
+                    let answer = reader.barrier(within);
+                    reached(id, "barrier", answer, elapsed_ms())
+                });
             }
             (Command::WaitCaughtUp { timeout_ms }, Some(reader)) => {
-                self.answer_later(id, "wait_caught_up", move || {
-                    reader.wait_caught_up(Duration::from_millis(timeout_ms))
+                let within = Duration::from_millis(timeout_ms);
+                self.answer_later(reached(id, "wait_caught_up", Some(false), 0.0), move |elapsed_ms| {
+                    let answer = reader.wait_caught_up(within);
+                    reached(id, "wait_caught_up", answer, elapsed_ms())
                 });
             }
             (Command::Commit, Some(reader)) => {
-                let shared = self.shared.clone();
-                std::thread::spawn(move || {
-                    let committed = reader.commit();
+                let ended = answer(id, Err(refused("commit", "the reader was stopped")));
+                self.answer_later(ended, move |_| {
                     let no_group = || Err(refused("commit", "this kind of reader has no group"));
-                    done(&shared, id, committed.unwrap_or_else(no_group));
+                    answer(id, reader.commit().unwrap_or_else(no_group))
                 });
             }
             (command, None) => self.done(id, Err(refused(name(&command), "no reader was built"))),
@@ -430,37 +439,62 @@ impl<B: Fn(&Start, Sdk) -> Result<Arc<dyn Reader>, Exception>> Session<B> {
         }
     }
 
-    fn answer_later(&self, id: u64, what: &'static str, ask: impl FnOnce() -> Option<bool> + Send + 'static) {
+    /// Answers from a thread of its own; a `stop` that comes first answers `ended` instead.
+    fn answer_later(&self, ended: Done, ask: impl FnOnce(&dyn Fn() -> f64) -> Done + Send + 'static) {
+        let id = ended.id;
+        outstanding(&self.shared).insert(id, ended);
         let shared = self.shared.clone();
         std::thread::spawn(move || {
             let began_us = shared.now_us();
-            let reached = ask();
-            let elapsed_ms = ms(shared.now_us() - began_us);
-            let answer = Done {
-                id,
-                ok: reached.is_some(),
-                error: reached.is_none().then(|| refused(what, "this kind of reader has none")),
-                reached,
-                elapsed_ms: Some(elapsed_ms),
-            };
-            shared.write(|output, now_ms| output.event(now_ms, ReaderEvent::Done(answer)));
+            let done = ask(&|| ms(shared.now_us() - began_us));
+            // Written under the lock: `stop` must not end the process between the two.
+            let mut outstanding = outstanding(&shared);
+            if outstanding.remove(&id).is_some() {
+                shared.write(|output, now_ms| output.event(now_ms, ReaderEvent::Done(done)));
+            }
         });
     }
 
+    fn answer_outstanding(&self) {
+        let mut ended = outstanding(&self.shared);
+        for done in std::mem::take(&mut *ended).into_values() {
+            self.shared
+                .write(|output, now_ms| output.event(now_ms, ReaderEvent::Done(done)));
+        }
+    }
+
     fn done(&self, id: u64, result: Result<(), Exception>) {
-        done(&self.shared, id, result);
+        let done = answer(id, result);
+        self.shared
+            .write(|output, now_ms| output.event(now_ms, ReaderEvent::Done(done)));
     }
 }
 
-fn done(shared: &Shared, id: u64, result: Result<(), Exception>) {
-    let answer = Done {
+fn outstanding(shared: &Shared) -> MutexGuard<'_, BTreeMap<u64, Done>> {
+    // Nothing that can panic runs under the lock.
+    shared.outstanding.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn answer(id: u64, result: Result<(), Exception>) -> Done {
+    Done {
         id,
         ok: result.is_ok(),
         error: result.err(),
         reached: None,
         elapsed_ms: None,
-    };
-    shared.write(|output, now_ms| output.event(now_ms, ReaderEvent::Done(answer)));
+    }
+}
+
+fn reached(id: u64, command: &str, reached: Option<bool>, elapsed_ms: f64) -> Done {
+    Done {
+        id,
+        ok: reached.is_some(),
+        error: reached
+            .is_none()
+            .then(|| refused(command, "this kind of reader has none")),
+        reached,
+        elapsed_ms: Some(elapsed_ms),
+    }
 }
 
 fn refused(command: &str, why: &str) -> Exception {

@@ -1,0 +1,384 @@
+//! The bundled readers as child processes, driven through the adapter protocol on a mock cluster.
+
+mod common;
+
+use brokerfall_report::exception::Origin;
+use brokerfall_report::protocol::{Callback, Command, How, Kind, On, ReaderEvent, ResetCause};
+use common::{Cluster, LONG, Reader, delivered, is_status, offsets, raising, start};
+use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
+
+fn caught_up(event: &ReaderEvent) -> Option<()> {
+    matches!(event, ReaderEvent::CaughtUp).then_some(())
+}
+
+fn barrier(reader: &mut Reader) -> bool {
+    let done = reader.ask(Command::Barrier { timeout_ms: 20_000 });
+    assert!(done.ok);
+    done.reached.expect("a barrier says whether it was reached")
+}
+
+#[test]
+fn table_of_two_partitions_shows_the_last_value_of_each_key() {
+    let mut cluster = Cluster::new(1, 2);
+    cluster.write(0, &[("a", true), ("b", true), ("a", true), ("b", false)]);
+    cluster.write(1, &[("c", true)]);
+    let mut table = Reader::started("reference-table", Kind::Table, &cluster);
+    let done = table.ask(Command::WaitCaughtUp { timeout_ms: 20_000 });
+    assert_eq!(done.reached, Some(true));
+    table.wait("caught_up", caught_up);
+    assert_eq!(table.snapshot(), [("a".to_owned(), Some(3)), ("c".to_owned(), Some(5))]);
+    let mut seen = delivered(&table.lines());
+    seen.sort_unstable();
+    assert_eq!(seen, [(0, 0, 1), (0, 1, 2), (0, 2, 3), (0, 3, 4), (1, 0, 5)]);
+    assert!(table.ask(Command::Stop { grace_ms: 3_000 }).ok);
+    assert!(table.exit().success());
+}
+
+#[test]
+fn barrier_is_reached_only_with_everything_written_before_it_applied() {
+    let mut cluster = Cluster::new(1, 1);
+    let mut table = Reader::started("reference-table", Kind::Table, &cluster);
+    for round in 1..=5 {
+        cluster.fill(0, 1_000);
+        assert!(barrier(&mut table));
+        let newest = table.snapshot().iter().filter_map(|(_, id)| *id).max();
+        assert_eq!(newest, Some(round * 1_000));
+    }
+}
+
+#[test]
+fn barrier_without_a_broker_is_not_reached_and_does_not_hold_up_stop() {
+    let cluster = Cluster::new(1, 1);
+    let mut table = Reader::started("reference-table", Kind::Table, &cluster);
+    table.wait("caught_up", caught_up);
+    cluster.mock.broker_down(1).unwrap();
+    let held = table.send(Command::Barrier { timeout_ms: 60_000 });
+    assert!(table.ask(Command::Stop { grace_ms: 3_000 }).ok);
+    assert_eq!(table.done(held).reached, Some(false));
+    assert!(table.exit().success());
+}
+
+#[test]
+fn failing_callback_is_counted_and_costs_no_record() {
+    for how in [How::Exception, How::BaseException] {
+        let mut cluster = Cluster::new(1, 1);
+        let mut table = Reader::spawn("reference-table");
+        assert!(table.ask(raising(Callback::OnSet, On::Nth(3), how)).ok);
+        cluster.fill(0, 20);
+        assert!(table.ask(Command::Start(start(Kind::Table, &cluster))).ok);
+        let exception = table.wait("an error of the callback", |event| match event {
+            ReaderEvent::Error {
+                origin: Origin::Callback,
+                fatal: false,
+                exception,
+                ..
+            } => Some(exception.type_name.clone()),
+            _ => None,
+        });
+        let wanted = match how {
+            How::Exception => brokerfall::reader::sdk::callbacks::CALLBACK_ERROR,
+            _ => "panic",
+        };
+        assert_eq!(exception, wanted);
+        assert!(barrier(&mut table));
+        assert_eq!(offsets(&table.lines(), 0), (0..20).collect::<Vec<_>>());
+        table.wait("the count", |event| match event {
+            ReaderEvent::Heartbeat(beat) if beat.counters.get("callback_errors") == Some(&1.0) => Some(()),
+            _ => None,
+        });
+    }
+}
+
+#[test]
+fn callback_that_hangs_turns_health_off_and_does_not_hold_up_stop() {
+    let mut cluster = Cluster::new(1, 1);
+    let mut table = Reader::spawn("reference-table");
+    assert!(table.ask(raising(Callback::OnSet, On::Nth(1), How::Hang)).ok);
+    cluster.fill(0, 1);
+    assert!(table.ask(Command::Start(start(Kind::Table, &cluster))).ok);
+    table.wait("callback_entered", |event| {
+        matches!(event, ReaderEvent::CallbackEntered(_)).then_some(())
+    });
+    table.wait_all("an old loop that is not called healthy", |lines| {
+        lines.iter().find_map(|line| match &line.event {
+            ReaderEvent::Heartbeat(beat) if beat.loop_age_ms? > 5_000.0 => {
+                (beat.claims.healthy == Some(false)).then_some(())
+            }
+            _ => None,
+        })
+    });
+    assert!(table.ask(Command::Stop { grace_ms: 1_000 }).ok);
+    assert!(table.exit().success());
+}
+
+#[test]
+fn tombstone_calls_on_delete() {
+    let mut cluster = Cluster::new(1, 1);
+    let mut table = Reader::spawn("reference-table");
+    assert!(
+        table
+            .ask(raising(Callback::OnDelete, On::Key("a".into()), How::Exception))
+            .ok
+    );
+    cluster.write(0, &[("a", true), ("a", false), ("b", true)]);
+    assert!(table.ask(Command::Start(start(Kind::Table, &cluster))).ok);
+    let call = table.wait("callback_raised", |event| match event {
+        ReaderEvent::CallbackRaised(call) => Some(call.clone()),
+        _ => None,
+    });
+    assert_eq!((call.callback, call.offset), (Callback::OnDelete, Some(1)));
+}
+
+#[test]
+fn readers_survive_the_death_of_the_only_broker() {
+    for (name, kind) in [
+        ("reference-table", Kind::Table),
+        ("reference-assign", Kind::Assign),
+        ("reference-group", Kind::Group),
+    ] {
+        let mut cluster = Cluster::new(1, 1);
+        cluster.fill(0, 50);
+        let reader = Reader::started(name, kind, &cluster);
+        reader.wait_delivered(50);
+        cluster.mock.broker_down(1).unwrap();
+        reader.wait("an error that says so", |event| {
+            matches!(event, ReaderEvent::Error { fatal: false, .. }).then_some(())
+        });
+        cluster.mock.broker_up(1).unwrap();
+        cluster.fill(0, 50);
+        reader.wait_delivered(100);
+        assert_eq!(offsets(&reader.lines(), 0), (0..100).collect::<Vec<_>>(), "{name}");
+    }
+}
+
+#[test]
+fn authorization_failure_ends_a_reader_with_its_exception() {
+    let mut cluster = Cluster::new(1, 1);
+    cluster.fill(0, 5);
+    let mut table = Reader::started("reference-table", Kind::Table, &cluster);
+    table.wait_delivered(5);
+    cluster.mock.request_errors(
+        RDKafkaApiKey::Fetch,
+        &[RDKafkaRespErr::RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED],
+    );
+    let ended = table.wait("stopped", |event| match event {
+        ReaderEvent::Stopped { reason, exception } => Some((reason.clone(), exception.clone())),
+        _ => None,
+    });
+    let exception = ended.1.expect("it says why");
+    assert_eq!(
+        exception.label(),
+        "rdkafka::error::KafkaError::MessageConsumption(29 TopicAuthorizationFailed)"
+    );
+    table.wait("status failed", |event| is_status(event, "failed"));
+    assert!(!barrier(&mut table));
+    let last = table.wait_all("a heartbeat after the end", |lines| match &lines.last()?.event {
+        ReaderEvent::Heartbeat(beat) => Some(beat.clone()),
+        _ => None,
+    });
+    assert_eq!(
+        (last.state.as_str(), last.claims.healthy, last.claims.caught_up),
+        ("failed", Some(false), Some(false))
+    );
+    assert!(table.ask(Command::Stop { grace_ms: 3_000 }).ok);
+    assert!(table.exit().success());
+}
+
+#[test]
+fn table_out_of_range_is_cleared_and_rebuilt_from_the_log_start() {
+    let mut cluster = Cluster::new(1, 1);
+    cluster.fill(0, 20);
+    let mut table = Reader::started("reference-table", Kind::Table, &cluster);
+    table.wait_delivered(20);
+    out_of_range(&cluster);
+    let reset = table.wait("reset", |event| match event {
+        ReaderEvent::Reset { from, to, cause, .. } => Some((*from, *to, *cause)),
+        _ => None,
+    });
+    assert_eq!(reset, (Some(20), Some(0), ResetCause::OutOfRange));
+    table.wait_delivered(40);
+    assert!(barrier(&mut table));
+    assert_eq!(table.snapshot().len(), 10);
+}
+
+#[test]
+fn plain_readers_out_of_range_inside_the_log_go_on_where_they_were() {
+    for (name, kind) in [("reference-assign", Kind::Assign), ("reference-group", Kind::Group)] {
+        let mut cluster = Cluster::new(1, 1);
+        cluster.fill(0, 20);
+        let reader = Reader::started(name, kind, &cluster);
+        reader.wait_delivered(20);
+        out_of_range(&cluster);
+        reader.wait("the broker's answer", |event| match event {
+            ReaderEvent::Error { exception, .. } => exception
+                .code
+                .as_ref()
+                .is_some_and(|code| code.name == "AutoOffsetReset")
+                .then_some(()),
+            _ => None,
+        });
+        cluster.fill(0, 20);
+        reader.wait_delivered(40);
+        assert_eq!(offsets(&reader.lines(), 0), (0..40).collect::<Vec<_>>(), "{name}");
+    }
+}
+
+fn out_of_range(cluster: &Cluster) {
+    let code = RDKafkaRespErr::RD_KAFKA_RESP_ERR_OFFSET_OUT_OF_RANGE;
+    cluster.mock.request_errors(RDKafkaApiKey::Fetch, &[code]);
+}
+
+#[test]
+fn group_commits_what_it_delivered_and_a_second_member_starts_there() {
+    let mut cluster = Cluster::new(1, 1);
+    cluster.fill(0, 30);
+    let mut first = Reader::started("reference-group", Kind::Group, &cluster);
+    first.wait_delivered(30);
+    let done = first.ask(Command::Commit);
+    assert!(done.ok, "{done:?}");
+    first.wait("committed", |event| match event {
+        ReaderEvent::Committed { offsets } => offsets.iter().any(|at| at.offset == 30).then_some(()),
+        _ => None,
+    });
+    assert!(first.ask(Command::Stop { grace_ms: 5_000 }).ok);
+    assert!(first.exit().success());
+    cluster.fill(0, 10);
+    let second = Reader::started("reference-group", Kind::Group, &cluster);
+    second.wait_delivered(10);
+    assert_eq!(offsets(&second.lines(), 0), (30..40).collect::<Vec<_>>());
+}
+
+#[test]
+fn restart_builds_a_new_object_in_the_same_process() {
+    let mut cluster = Cluster::new(1, 1);
+    cluster.fill(0, 5);
+    let mut table = Reader::started("reference-table", Kind::Table, &cluster);
+    table.wait_delivered(5);
+    assert!(table.ask(Command::Restart).ok);
+    table.wait_delivered(10);
+    let lines = table.lines();
+    let incs: Vec<u32> = lines
+        .iter()
+        .filter(|line| matches!(line.event, ReaderEvent::Started))
+        .map(|line| line.inc)
+        .collect();
+    assert_eq!(incs, [1, 2]);
+}
+
+#[test]
+fn stop_while_the_broker_is_down_returns_within_its_grace() {
+    for (name, kind) in [("reference-table", Kind::Table), ("reference-group", Kind::Group)] {
+        let mut cluster = Cluster::new(1, 1);
+        cluster.fill(0, 5);
+        let mut reader = Reader::started(name, kind, &cluster);
+        reader.wait_delivered(5);
+        cluster.mock.broker_down(1).unwrap();
+        let id = reader.send(Command::Stop { grace_ms: 3_000 });
+        assert!(reader.done(id).ok);
+        let status = reader.wait_exit(std::time::Duration::from_secs(3));
+        assert!(status.is_some_and(|status| status.success()), "{name}");
+    }
+}
+
+#[test]
+fn end_of_stdin_ends_every_reader_with_status_0() {
+    let cluster = Cluster::new(1, 1);
+    for bundled in brokerfall::reader::bundled::BUNDLED {
+        let mut reader = Reader::started(bundled.name, bundled.kind, &cluster);
+        reader.close_stdin();
+        assert!(
+            reader.wait_exit(LONG).is_some_and(|status| status.success()),
+            "{}",
+            bundled.name
+        );
+    }
+}
+
+#[test]
+fn fatal_callback_freezes_the_table_and_says_so() {
+    let mut cluster = Cluster::new(1, 1);
+    cluster.fill(0, 5);
+    let mut table = Reader::started("teaching-callback-fatal", Kind::Table, &cluster);
+    table.wait_delivered(5);
+    assert!(table.ask(raising(Callback::OnSet, On::Nth(1), How::Exception)).ok);
+    cluster.fill(0, 5);
+    let exception = table.wait("a fatal error of the callback", |event| match event {
+        ReaderEvent::Error {
+            origin: Origin::Callback,
+            fatal: true,
+            exception,
+            ..
+        } => Some(exception.type_name.clone()),
+        _ => None,
+    });
+    assert_eq!(exception, brokerfall::reader::sdk::callbacks::CALLBACK_ERROR);
+    table.wait("status failed", |event| is_status(event, "failed"));
+    assert!(!barrier(&mut table));
+    assert_eq!(offsets(&table.lines(), 0), (0..6).collect::<Vec<_>>());
+    assert!(table.ask(Command::Stop { grace_ms: 3_000 }).ok);
+    assert!(table.exit().success());
+}
+
+#[test]
+fn reset_latest_during_catch_up_waits_for_ever_without_an_exception() {
+    let mut cluster = Cluster::new(1, 1);
+    cluster.fill(0, 20_000);
+    let code = RDKafkaRespErr::RD_KAFKA_RESP_ERR_OFFSET_OUT_OF_RANGE;
+    cluster.mock.request_errors(RDKafkaApiKey::Fetch, &[code]);
+    let mut table = Reader::started("teaching-reset-latest", Kind::Table, &cluster);
+    table.wait("the client's log of its jump", |event| match event {
+        ReaderEvent::Error {
+            origin: Origin::Log,
+            exception,
+            ..
+        } => exception.message.contains("offset reset").then_some(()),
+        _ => None,
+    });
+    assert_eq!(
+        table.ask(Command::WaitCaughtUp { timeout_ms: 2_000 }).reached,
+        Some(false)
+    );
+    let lines = table.lines();
+    assert!(
+        lines
+            .iter()
+            .all(|line| !matches!(&line.event, ReaderEvent::Stopped { .. } | ReaderEvent::CaughtUp))
+    );
+    let last = lines.iter().rev().find_map(|line| match &line.event {
+        ReaderEvent::Heartbeat(beat) => Some(beat.clone()),
+        _ => None,
+    });
+    let last = last.expect("heartbeats go on");
+    assert_eq!(
+        (last.state.as_str(), last.claims.caught_up),
+        ("recovering", Some(false))
+    );
+}
+
+#[test]
+fn consume_called_once_returns_nil_and_stays_green() {
+    let mut cluster = Cluster::new(1, 1);
+    cluster.fill(0, 5);
+    let mut reader = Reader::started("teaching-consume-once", Kind::Group, &cluster);
+    reader.wait_delivered(5);
+    cluster.mock.broker_down(1).unwrap();
+    let returned = reader.wait("returned", |event| match event {
+        ReaderEvent::Returned { call, value, error } => Some((call.clone(), value.clone(), error.clone())),
+        _ => None,
+    });
+    assert_eq!(returned, ("consume".to_owned(), serde_json::Value::Null, None));
+    cluster.mock.broker_up(1).unwrap();
+    cluster.fill(0, 5);
+    let mark = reader.lines().len();
+    let beat = reader.wait_all("heartbeats long after", |lines| {
+        let beats = lines[mark..].iter().filter_map(|line| match &line.event {
+            ReaderEvent::Heartbeat(beat) => Some(beat.clone()),
+            _ => None,
+        });
+        beats.skip(8).last()
+    });
+    assert_eq!((beat.state.as_str(), beat.claims.healthy), ("running", Some(true)));
+    assert_eq!(delivered(&reader.lines()).len(), 5);
+    assert!(reader.ask(Command::Stop { grace_ms: 3_000 }).ok);
+    assert!(reader.exit().success());
+}
