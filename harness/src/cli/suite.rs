@@ -270,7 +270,11 @@ fn write(suite: &Suite, report: &Report) -> Result<(), SuiteError> {
     let json = render::json::render(report)
         .map_err(|source| SuiteError::Io { what: "write report.json", source: source.into() })?;
     suite.out.write("report.json", &json)?;
-    suite.out.write("junit.xml", &render::junit::render(report))?;
+    let junit = render::junit::render(report).map_err(|source| SuiteError::Io {
+        what: "write junit.xml",
+        source: std::io::Error::other(source),
+    })?;
+    suite.out.write("junit.xml", &junit)?;
     suite.out.write("report.md", &render::markdown::render(report))?;
     say::out(&render::text::render(report, super::text_options()));
     say::out(&format!("reports: {}", suite.out.folder.display()));

@@ -12,7 +12,7 @@ use crate::cluster::{Cluster, ClusterError, TopicSpec};
 use crate::fault::FaultError;
 use crate::history::recorder::Recorder;
 use crate::link::builtin::{BuiltinLink, LinkOptions};
-use crate::link::{Link, LinkError};
+use crate::link::LinkError;
 use crate::oracle::{Oracle, OracleError};
 use crate::reader::host::HostError;
 

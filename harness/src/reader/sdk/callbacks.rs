@@ -215,7 +215,7 @@ mod tests {
         callbacks.arm(arm(On::Nth(3), Times::Always)).unwrap();
         assert_eq!(struck(&callbacks, &[("a", 1), ("a", 2), ("a", 3)]), [3]);
         callbacks.arm(arm(On::Nth(1), Times::Count(0))).unwrap();
-        assert_eq!(struck(&callbacks, &[("a", 4)]), []);
+        assert!(struck(&callbacks, &[("a", 4)]).is_empty());
     }
 
     #[test]
