@@ -25,7 +25,7 @@ pub fn cap(text: &str, max: usize) -> String {
 /// assert_eq!(terminal("a\x1b[31mb\u{202e}c\nd"), "a\\x1b[31mb\\u{202e}c\\nd");
 /// ```
 pub fn terminal(text: &str) -> String {
-    escape(text, |c, out| visible(c, out))
+    escape(text, visible)
 }
 
 /// For XML text and attributes: as [`terminal`], but lines stay lines. Markup itself is escaped by the XML writer.

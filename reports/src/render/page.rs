@@ -65,7 +65,7 @@ impl Page {
 pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     let mut used = 0;
-    for word in text.split(' ').filter(|word| !word.is_empty()) {
+    for word in words(text) {
         let length = word.chars().count();
         if used > 0 && used + 1 + length > width {
             lines.push(String::new());
@@ -76,10 +76,29 @@ pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
             line.push(' ');
             used += 1;
         }
-        line.push_str(word);
+        line.push_str(&word);
         used += length;
     }
     lines
+}
+
+/// Words, a number and its unit of time being one.
+fn words(text: &str) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    for word in text.split(' ').filter(|word| !word.is_empty()) {
+        let is_unit = matches!(word.trim_end_matches(|c: char| !c.is_alphanumeric()), "s" | "ms");
+        match words
+            .last_mut()
+            .filter(|last| is_unit && last.ends_with(|c: char| c.is_ascii_digit()))
+        {
+            Some(number) => {
+                number.push(' ');
+                number.push_str(word);
+            }
+            None => words.push(word.to_owned()),
+        }
+    }
+    words
 }
 
 #[cfg(test)]
@@ -91,5 +110,6 @@ mod tests {
         assert_eq!(wrap("aa bb cc", 5), ["aa bb", "cc"]);
         assert_eq!(wrap("aaaaaaaa b", 4), ["aaaaaaaa", "b"]);
         assert_eq!(wrap("", 4), [""]);
+        assert_eq!(wrap("after 41 ms; it", 8), ["after", "41 ms;", "it"]);
     }
 }

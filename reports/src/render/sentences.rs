@@ -10,7 +10,7 @@ use crate::words;
 pub(super) fn secs(seconds: f64) -> String {
     if seconds != 0.0 && seconds.fract() == 0.0 {
         format!("{seconds:.0} s")
-    } else if seconds.abs() < 0.0995 {
+    } else if seconds.abs() < 0.9995 {
         format!("{:.0} ms", seconds * 1000.0)
     } else if seconds.abs() < 9.95 {
         format!("{seconds:.1} s")
@@ -200,8 +200,8 @@ pub(super) fn cures(cures: &[CureReport]) -> Option<String> {
 pub(super) fn limit(limit: &LimitReport) -> String {
     let amount = |value: f64| match limit.unit.as_str() {
         "s" => secs(value),
-        "/s" => format!("{value}/s"),
-        unit => format!("{value} {unit}"),
+        "/s" => format!("{}/s", two_decimals(value)),
+        unit => format!("{} {unit}", two_decimals(value)),
     };
     let left = match limit.margin {
         Some(margin) if margin < 0.0 => format!(", passed by {}", amount(-margin)),
@@ -209,6 +209,10 @@ pub(super) fn limit(limit: &LimitReport) -> String {
         None => String::new(),
     };
     format!("{} {} ({}{left})", limit.name, amount(limit.value), limit.origin)
+}
+
+fn two_decimals(value: f64) -> f64 {
+    (value * 100.0).round() / 100.0
 }
 
 /// Limits that decided something: the recovery window, and any other that was passed or whose invariant was violated.

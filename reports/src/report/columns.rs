@@ -58,7 +58,7 @@ struct Tally {
 impl Tally {
     fn add(&mut self, text: String, count: u64, first_s: Option<f64>) {
         match self.lines.iter_mut().find(|line| line.text == text) {
-            Some(line) => line.count += count,
+            Some(line) => line.count = line.count.saturating_add(count),
             None => self.lines.push(ColumnLine { text, count, first_s }),
         }
     }
@@ -97,13 +97,13 @@ impl Gathering {
                 connects,
                 ..
             } => {
-                let sum: u64 = requests.values().sum();
-                if sum + connects > 0 {
+                if *connects > 0 || requests.values().any(|n| *n > 0) {
                     self.last_request_us = Some(at_us);
                 }
                 self.requests_since_us.get_or_insert(at_us.saturating_sub(*span_us));
                 for (api, count) in requests {
-                    *self.requests.entry(api.clone()).or_default() += count;
+                    let sum = self.requests.entry(api.clone()).or_default();
+                    *sum = sum.saturating_add(*count);
                 }
             }
             Event::WireError {
@@ -234,7 +234,7 @@ impl Gathering {
             Some(known) => {
                 known.reached_caller |= reached_caller;
                 match known.routes.iter_mut().find(|(name, _)| *name == route) {
-                    Some((_, times)) => *times += count,
+                    Some((_, times)) => *times = times.saturating_add(count),
                     None => known.routes.push((route, count)),
                 }
             }
@@ -350,7 +350,7 @@ impl Gathering {
 
     fn requests_line(&mut self, at_us: u64) {
         let Some(since) = self.requests_since_us else { return };
-        let sum: u64 = self.requests.values().sum();
+        let sum = self.requests.values().copied().fold(0, u64::saturating_add);
         let mut by_api: Vec<_> = self.requests.iter().collect();
         by_api.sort_by(|a, b| b.1.cmp(a.1).then(a.0.cmp(b.0)));
         let most: Vec<_> = by_api.iter().take(3).map(|(api, n)| format!("{api} {n}")).collect();

@@ -6,6 +6,7 @@ use super::columns::{Gathering, seconds};
 use super::lag::Lag;
 use super::signals::Signals;
 use super::timing::{Clock, ms};
+use super::usage::{Usage, Used};
 use super::{
     CureReport, Evidence, ExceptionReport, LimitReport, NotJudged, NotProvenReport, ProofReport, RunReport, SkipReport,
     Violation,
@@ -27,6 +28,8 @@ struct Fold {
     columns: Gathering,
     signals: Signals,
     recovery: Recovery,
+    usage: Usage,
+    used: Used,
     evidence: Vec<Evidence>,
     began: BTreeMap<String, u64>,
     fault_seen: bool,
@@ -65,12 +68,10 @@ impl Fold {
         let (n, at_us) = (entry.n, entry.at_us);
         self.last_us = at_us;
         self.clock.observe(at_us, &entry.event);
-        if let Event::Injecting { .. } = entry.event {
-            if !self.fault_seen {
-                self.fault_seen = true;
-                self.columns.fault_begins(at_us);
-                self.signals.fault_begins(at_us);
-            }
+        if matches!(entry.event, Event::Injecting { .. }) && !self.fault_seen {
+            self.fault_seen = true;
+            self.columns.fault_begins(at_us);
+            self.signals.fault_begins(at_us);
         }
         if let Event::Stage(Stage::Diagnosing | Stage::Stopping | Stage::Closing) = entry.event {
             self.end_judging(at_us);
@@ -79,6 +80,7 @@ impl Fold {
         if !self.judged {
             self.lag.observe(at_us, &entry.event);
             self.recovery.observe(at_us, &entry.event);
+            self.usage.observe(at_us, &entry.event);
             self.signals.observe(at_us, &entry.event, &self.lag);
             self.columns.observe(n, at_us, &entry.event);
         } else if let (Event::Reader { member, event, .. }, false) = (&entry.event, self.diagnosed) {
@@ -92,6 +94,8 @@ impl Fold {
         if !self.judged {
             self.judged = true;
             self.columns.judging_ends(at_us, self.lag.behind());
+            self.signals.judging_ends(at_us, &self.lag);
+            self.used = self.usage.finish(at_us);
         }
     }
 
@@ -176,7 +180,7 @@ impl Fold {
         run.timings.stop_ms = self.recovery.stop_ms.map(|ms| ms as f64);
         let in_group = self.opened.as_ref().is_some_and(|opened| opened.group.is_some());
         if let Some(opened) = self.opened {
-            run.limits = limits(&opened, self.recovery.took_us, self.recovery.stop_ms);
+            run.limits = limits(&opened, &self.recovery, &self.used);
             run.scenario = opened.scenario;
             run.title = opened.title;
             run.phase = opened.phase;
@@ -285,7 +289,7 @@ impl Recovery {
     }
 }
 
-fn limits(opened: &Opened, recovery_us: Option<u64>, stop_ms: Option<u64>) -> Vec<LimitReport> {
+fn limits(opened: &Opened, recovery: &Recovery, used: &Used) -> Vec<LimitReport> {
     let row = |name: &str, limit: &Limit, divide: f64, unit: &str, used: Option<f64>| LimitReport {
         name: name.to_owned(),
         value: limit.value / divide,
@@ -295,17 +299,17 @@ fn limits(opened: &Opened, recovery_us: Option<u64>, stop_ms: Option<u64>) -> Ve
     };
     let limits = &opened.limits;
     vec![
-        row("within", &limits.within_ms, 1000.0, "s", recovery_us.map(seconds)),
+        row("within", &limits.within_ms, 1000.0, "s", recovery.took_us.map(seconds)),
         row(
             "stop-grace",
             &limits.stop_grace_ms,
             1000.0,
             "s",
-            stop_ms.map(|ms| ms as f64 / 1000.0),
+            recovery.stop_ms.map(|ms| ms as f64 / 1000.0),
         ),
-        row("cpu", &limits.cpu_cores, 1.0, "cores", None),
-        row("requests", &limits.requests_per_s, 1.0, "/s", None),
-        row("errors", &limits.errors_per_s, 1.0, "/s", None),
+        row("cpu", &limits.cpu_cores, 1.0, "cores", used.cpu_cores),
+        row("requests", &limits.requests_per_s, 1.0, "/s", used.requests_per_s),
+        row("errors", &limits.errors_per_s, 1.0, "/s", used.errors_per_s),
     ]
 }
 

@@ -45,7 +45,7 @@ impl Lag {
                 outcome: ProduceOutcome::Acked,
             } => {
                 let log = self.log(topic, *partition);
-                log.end = log.end.max(offsets.last().map_or(0, |last| last + 1));
+                log.end = log.end.max(offsets.last().map_or(0, |last| last.saturating_add(1)));
                 log.ids.extend(in_step(ids, offsets));
                 false
             }
@@ -87,10 +87,12 @@ impl Lag {
 
     fn delivered(&mut self, delivered: &Delivered) -> bool {
         let next = match (&delivered.offsets, &delivered.ids) {
-            (Some(offsets), _) => offsets.last().map(|last| last + 1),
+            (Some(offsets), _) => offsets.last().map(|last| last.saturating_add(1)),
             (None, Some(ids)) => {
                 let log = self.log(&delivered.topic, delivered.partition);
-                ids.last().and_then(|id| log.offset_of(id)).map(|offset| offset + 1)
+                ids.last()
+                    .and_then(|id| log.offset_of(id))
+                    .map(|offset| offset.saturating_add(1))
             }
             (None, None) => None,
         };
@@ -118,7 +120,7 @@ impl Lag {
                 let next = log.next.or(self.from_start.then_some(log.start))?;
                 Some(log.end.saturating_sub(next.max(log.start)))
             })
-            .reduce(|sum, behind| sum + behind)
+            .reduce(u64::saturating_add)
     }
 
     /// Since when the reader has been behind without moving, microseconds.
@@ -131,27 +133,26 @@ impl Log {
     fn offset_of(&self, id: u64) -> Option<u64> {
         let after = self.ids.partition_point(|(first, _, _)| *first <= id);
         let (first, offset, length) = self.ids.get(after.checked_sub(1)?)?;
-        (id - first < *length).then(|| offset + (id - first))
+        (id - first < *length).then(|| offset.saturating_add(id - first))
     }
 }
 
-/// Ids and offsets in step, cut wherever either has a gap.
+/// Ids and offsets in step, cut wherever either has a gap. Runs that end before they start are skipped.
 fn in_step(ids: &Runs, offsets: &Runs) -> Vec<(u64, u64, u64)> {
+    let lengths = |runs: &Runs| -> Vec<(u64, u64)> {
+        let runs = runs.as_slice().iter();
+        runs.filter_map(|[a, b]| Some((*a, b.checked_sub(*a)?.saturating_add(1))))
+            .collect()
+    };
+    let (mut ids, mut offsets) = (lengths(ids).into_iter(), lengths(offsets).into_iter());
+    let (mut id, mut offset) = (ids.next(), offsets.next());
     let mut pieces = Vec::new();
-    let mut offsets = offsets.as_slice().iter().copied();
-    let mut current = offsets.next();
-    for [mut id, last] in ids.as_slice().iter().copied() {
-        while id <= last {
-            let Some([from, to]) = current else { return pieces };
-            let length = (last - id + 1).min(to.saturating_sub(from) + 1);
-            pieces.push((id, from, length));
-            id += length;
-            current = if from + length > to {
-                offsets.next()
-            } else {
-                Some([from + length, to])
-            };
-        }
+    while let (Some((first_id, ids_left)), Some((first_offset, offsets_left))) = (id, offset) {
+        let length = ids_left.min(offsets_left);
+        pieces.push((first_id, first_offset, length));
+        let rest = |first: u64, left: u64| (left > length).then(|| (first + length, left - length));
+        id = rest(first_id, ids_left).or_else(|| ids.next());
+        offset = rest(first_offset, offsets_left).or_else(|| offsets.next());
     }
     pieces
 }

@@ -10,6 +10,7 @@ mod fold;
 mod lag;
 mod signals;
 mod timing;
+mod usage;
 
 use std::collections::BTreeMap;
 
@@ -24,6 +25,26 @@ use crate::verdict::{Behind, FailureKind, Finding, SeenException, Verdict, VoidR
 pub const REPORT_SCHEMA: u32 = 1;
 
 /// Everything that one invocation found.
+///
+/// ```
+/// use brokerfall_report::history::{Phase, ReaderInfo};
+/// use brokerfall_report::protocol::Kind;
+/// use brokerfall_report::report::{Report, RunReport, SkipReport};
+/// use brokerfall_report::verdict::ExitCode;
+///
+/// let reader = ReaderInfo {
+///     name: "reference-table".into(),
+///     version: "0.1.0".into(),
+///     source: "bundled".into(),
+///     kind: Kind::Table,
+///     lock: None,
+///     declares: Default::default(),
+/// };
+/// let skip = SkipReport { reason: "no ACLs".into(), enable: "run with --cluster process".into() };
+/// let run = RunReport::skipped("acl/denied", "READ is denied", Phase::Live, &reader, skip);
+/// let report = Report::new("0.1.0", "2026-11-30T00:58:40Z", "brokerfall run", vec![run], Vec::new());
+/// assert_eq!(report.exit_code(), ExitCode::NothingJudged);
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// [`REPORT_SCHEMA`].

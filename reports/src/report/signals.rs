@@ -69,7 +69,20 @@ impl Signals {
             } => tell(&mut self.group, at_us, || format!("{client} left ({how})")),
             _ => {}
         }
-        let standing = lag.standing_since_us().map(|since| since.max(fault_us) + STANDING_US);
+        self.look_at_lag(at_us, fault_us, lag);
+    }
+
+    /// The time that is judged is over: a lag may have been standing since the last event.
+    pub(super) fn judging_ends(&mut self, at_us: u64, lag: &Lag) {
+        if let Some(fault_us) = self.fault_us {
+            self.look_at_lag(at_us, fault_us, lag);
+        }
+    }
+
+    fn look_at_lag(&mut self, at_us: u64, fault_us: u64, lag: &Lag) {
+        let standing = lag
+            .standing_since_us()
+            .map(|since| since.max(fault_us).saturating_add(STANDING_US));
         if let Some(alert_us) = standing.filter(|alert_us| *alert_us <= at_us) {
             let behind = lag.behind().unwrap_or(0);
             tell(&mut self.lag, alert_us, || format!("standing still, {behind} behind"));

@@ -76,7 +76,7 @@ impl Clock {
         match event {
             ReaderEvent::Started => {
                 if let Some(since) = self.spawned.remove(member) {
-                    self.reader_start_us.get_or_insert(at_us - since);
+                    self.reader_start_us.get_or_insert(at_us.saturating_sub(since));
                     self.reader.push((since, at_us));
                 }
             }
@@ -93,9 +93,10 @@ impl Clock {
         let Some((stage, since)) = self.stage.take() else {
             return;
         };
-        self.stages.push((stage, at_us - since));
+        let took = at_us.saturating_sub(since);
+        self.stages.push((stage, took));
         match stage {
-            Stage::Preparing => self.preparing_us += at_us - since,
+            Stage::Preparing => self.preparing_us += took,
             Stage::CatchingUp | Stage::Recovering | Stage::Diagnosing | Stage::Stopping => {
                 self.reader.push((since, at_us));
             }
@@ -106,7 +107,7 @@ impl Clock {
     /// The sums, once the history is over.
     pub(super) fn finish(mut self) -> Timings {
         self.leave_stage(self.last_us);
-        let total = self.last_us - self.first_us.unwrap_or(self.last_us);
+        let total = self.last_us.saturating_sub(self.first_us.unwrap_or(self.last_us));
         let others = covered(self.waits.iter().chain(&self.reader).copied().collect());
         Timings {
             total_ms: ms(total),

@@ -6,8 +6,11 @@ use brokerfall_report::history::{Entry, HISTORY_FORMAT};
 use brokerfall_report::render::json;
 use brokerfall_report::render::text::{self, TextOptions};
 use brokerfall_report::report::{REPORT_SCHEMA, RunReport};
-use brokerfall_report::verdict::{Judgement, Verdict};
+use brokerfall_report::verdict::Verdict;
+use proptest::prelude::*;
 use serde_json::Value;
+
+use crate::history;
 
 const HISTORY: &str = include_str!("../fixtures/history-v1.jsonl");
 const REPORT: &str = include_str!("../fixtures/report-v1.json");
@@ -64,21 +67,52 @@ fn the_history_fixture_holds_every_kind_of_event() {
 #[test]
 fn a_history_of_format_1_is_still_reported() {
     let entries = HISTORY.lines().map(|line| serde_json::from_str::<Entry>(line).unwrap());
-    let judgement = Judgement {
-        verdict: Verdict::Void,
-        cause: "a fixture".into(),
-        error_of: None,
-        failure_kind: None,
-        behind: None,
-        findings: Vec::new(),
-        voids: Vec::new(),
-        exceptions: Vec::new(),
-        remarks: Vec::new(),
-    };
+    let judgement = history::judgement(Verdict::Void, "a fixture", Vec::new());
     let run = RunReport::from_history(entries, &judgement);
     assert!(!run.partial);
     assert_eq!(run.scenario, "fixtures/every-event");
     insta::assert_snapshot!(text::run(&run, TextOptions::default()));
+}
+
+/// Every number in a history at once made as large as it can be: an adapter or a file may say anything.
+fn blow_up(value: &mut Value) {
+    match value {
+        Value::Number(number) if number.is_u64() => *number = u64::MAX.into(),
+        Value::Array(items) => items.iter_mut().for_each(blow_up),
+        Value::Object(fields) => fields.values_mut().for_each(blow_up),
+        _ => {}
+    }
+}
+
+#[test]
+fn absurd_numbers_in_a_history_are_survived() {
+    let mut read = 0;
+    let entries = HISTORY.lines().filter_map(|line| {
+        let mut entry: Value = serde_json::from_str(line).unwrap();
+        blow_up(&mut entry);
+        // Some fields are narrower than 64 bits: those events cannot be read at all.
+        let entry = serde_json::from_value::<Entry>(entry).ok()?;
+        read += 1;
+        Some(entry)
+    });
+    let run = RunReport::from_history(entries, &history::judgement(Verdict::Void, "absurd", Vec::new()));
+    assert!(read > 30, "{read}");
+    assert!(text::run(&run, TextOptions::default()).starts_with("VOID"));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn events_in_any_order_and_at_any_time_are_survived(
+        order in proptest::sample::subsequence((0..HISTORY.lines().count()).collect::<Vec<_>>(), 0..60).prop_shuffle(),
+        times in proptest::collection::vec(any::<u64>(), 60),
+    ) {
+        let lines: Vec<_> = HISTORY.lines().collect();
+        let entries = order.iter().zip(times).map(|(i, at_us)| Entry { at_us, ..serde_json::from_str(lines[*i]).unwrap() });
+        let run = RunReport::from_history(entries, &history::judgement(Verdict::Void, "shuffled", Vec::new()));
+        prop_assert!(text::run(&run, TextOptions::default()).starts_with("VOID"));
+    }
 }
 
 #[test]
