@@ -3,6 +3,7 @@
 
 #![expect(
     clippy::unwrap_used,
+    clippy::print_stdout,
     reason = "helpers of tests: a panic fails the test, and a skip is said aloud"
 )]
 
@@ -51,7 +52,10 @@ fn ktables_with(version: &str, with: &[&str], runtime: Option<&str>) -> Option<L
         .resolve(&format!("ktables@{version}"), &options)
     {
         Ok(mut launches) => Some(launches.remove(0)),
-        Err(error @ (ReaderError::NoRuntime { .. } | ReaderError::Provision { .. })) => {
+        // On CI the index is in reach, so there a failure to install is one of ours.
+        Err(error @ (ReaderError::NoRuntime { .. } | ReaderError::Provision { .. }))
+            if std::env::var_os("CI").is_none() =>
+        {
             println!("skipped: ktables {version} cannot be installed here: {error}");
             None
         }

@@ -2,6 +2,7 @@
 
 #![expect(
     clippy::unwrap_used,
+    clippy::print_stdout,
     reason = "helpers of tests: a panic fails the test, and a skip is said aloud"
 )]
 

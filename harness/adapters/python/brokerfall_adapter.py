@@ -16,6 +16,8 @@ of a library, or any judgement.
 
 import asyncio
 import builtins
+import collections
+import contextlib
 import errno as os_errno
 import importlib
 import importlib.metadata
@@ -62,6 +64,12 @@ def version_of(package):
         return f"{package} {importlib.metadata.version(package)}"
     except importlib.metadata.PackageNotFoundError:
         return package
+
+
+def say(text):
+    """A line on stderr. Straight to the descriptor: a finalizer that logs may come in the middle of another one."""
+    with contextlib.suppress(OSError):
+        os.write(2, (text + "\n").encode("utf-8", "replace"))
 
 
 def mono_ms():
@@ -246,13 +254,35 @@ class Batch:
             runs.append([number, number])
 
 
+class OwnedLock:
+    """A lock that knows whether the asking thread holds it."""
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        self._owner = None
+
+    def __enter__(self):
+        self._lock.acquire()
+        self._owner = threading.get_ident()
+
+    def __exit__(self, *exc):
+        self._owner = None
+        self._lock.release()
+
+    def by_me(self):
+        return self._owner == threading.get_ident()
+
+
 class Emitter:
     """Writes events, one line each, from any thread."""
 
     def __init__(self, fd, frames):
         self._fd = fd
         self._frames = frames
-        self._lock = threading.RLock()
+        self._held = OwnedLock()
+        # Errors that came while their own thread held the lock (a finalizer or a `__str__` that logs): a line inside a
+        # line would repeat a `seq` or send records twice.
+        self._deferred = collections.deque()
         self._seq = 0
         self._inc = 0
         self._batches = {}
@@ -266,27 +296,27 @@ class Emitter:
 
     def next_incarnation(self):
         """A new reader object is about to be built."""
-        with self._lock:
+        with self._held:
             self._flush()
             self._inc += 1
 
     def emit(self, event, **fields):
         """Sends one event; records that wait go first."""
-        with self._lock:
+        with self._held:
             self._flush()
             self._write(event, fields)
 
     def delivered(self, topic, partition, offset=None, record_id=None):
         """A record reached the user. Give what the library tells: offset, id, or both."""
         now = mono_ms()
-        shape = (topic, partition)
-        with self._lock:
-            batch = self._batches.get(shape)
+        place = (topic, partition)
+        with self._held:
+            batch = self._batches.get(place)
             if batch is not None and (bool(batch.offsets) != (offset is not None) or bool(batch.ids) != (record_id is not None)):
                 self._flush()
                 batch = None
             if batch is None:
-                batch = self._batches[shape] = Batch(now)
+                batch = self._batches[place] = Batch(now)
                 self.pending.set()
             if offset is not None:
                 Batch.push(batch.offsets, offset)
@@ -299,7 +329,7 @@ class Emitter:
 
     def deleted(self, key):
         """A tombstone was applied of which the library tells only the key."""
-        with self._lock:
+        with self._held:
             self._deleted.append(key)
             self.pending.set()
             if len(self._deleted) >= DELETED_KEYS:
@@ -308,10 +338,14 @@ class Emitter:
     def error(self, exc, origin, fatal=False, **attributes):
         """Something went wrong: an exception, or (type, message) for a plain log line. Equal ones are counted, fatal
         ones always sent."""
+        if self._held.by_me():
+            self._deferred.append((exc, origin, fatal, attributes))
+            self.pending.set()
+            return
         kind, message = exc if isinstance(exc, tuple) else (type_name(type(exc)), message_of(exc))
         masked = re.sub(r"0x[0-9a-fA-F]+|\d+", "#", message)
         now = time.monotonic()
-        with self._lock:
+        with self._held:
             if now - self._window >= 1.0:
                 self._window, self._new_in_window = now, 0
             key = (kind, masked, origin)
@@ -338,11 +372,15 @@ class Emitter:
                 tree["attributes"] = {**tree.get("attributes", {}), **extra}
             if not fatal:
                 self._errors[key] = {"sent": now, "count": 0, "tree": tree}
-            self.emit("error", origin=origin, fatal=fatal, exception=tree, count=1)
+            self._flush()
+            self._write("error", {"origin": origin, "fatal": fatal, "exception": tree, "count": 1})
 
     def tick(self, last=False):
         """Sends what waits: records, and counts of equal errors that are a second old (at the end: all)."""
-        with self._lock:
+        while self._deferred:
+            exc, origin, fatal, attributes = self._deferred.popleft()
+            self.error(exc, origin, fatal, **attributes)
+        with self._held:
             self._flush()
             self._send_counts(time.monotonic(), every=last)
             return any(entry["count"] for entry in self._errors.values())
@@ -350,7 +388,9 @@ class Emitter:
     def _send_counts(self, now, every):
         for (_, _, origin), entry in self._errors.items():
             if entry["count"] and (every or now - entry["sent"] >= 1.0):
-                self.emit("error", origin=origin, fatal=False, exception=entry["tree"], count=entry["count"])
+                fields = {"origin": origin, "fatal": False, "exception": entry["tree"], "count": entry["count"]}
+                self._flush()
+                self._write("error", fields)
                 entry["sent"], entry["count"] = now, 0
 
     def _flush(self):
@@ -412,12 +452,12 @@ class LogToEvents(logging.Handler):
         now = time.monotonic()
         if now - self._window >= 1.0:
             if self._lines > LOG_LINES_PER_S:
-                print(f"... {self._lines - LOG_LINES_PER_S} log lines dropped", file=sys.stderr)
+                say(f"... {self._lines - LOG_LINES_PER_S} log lines dropped")
             self._window, self._lines = now, 0
         self._lines += 1
         if self._lines <= LOG_LINES_PER_S:
             stamp = time.strftime("%H:%M:%S", time.localtime(record.created))
-            print(f"{stamp}.{int(record.msecs):03d} {record.levelname} {record.name}: {message}", file=sys.stderr, flush=True)
+            say(f"{stamp}.{int(record.msecs):03d} {record.levelname} {record.name}: {message}")
 
 
 # -- callbacks that misbehave ----------------------------------------------------------------------------------------
@@ -567,8 +607,16 @@ class Session:
     async def _turn(self, adapter):
         while True:
             self._loop_turned = time.monotonic()
-            adapter.watch()
+            self.watch(adapter)
             await asyncio.sleep(0.05)
+
+    @staticmethod
+    def watch(adapter):
+        """Lets the adapter look at what changed; a bug of its own must not look like the reader's death."""
+        try:
+            adapter.watch()
+        except Exception as exc:
+            say(f"brokerfall_adapter: watch failed: {exc!r}")
 
     def _read_commands(self, loop, take):
         for line in self._commands:
@@ -582,7 +630,7 @@ class Session:
             except RuntimeError:
                 break  # The loop is closed: stop was answered.
             except (ValueError, KeyError, TypeError) as broken:
-                print(f"brokerfall_adapter: cannot read command {line!r}: {broken!r}", file=sys.stderr, flush=True)
+                say(f"brokerfall_adapter: cannot read command {line!r}: {broken!r}")
         self.emitter.tick(last=True)
         os._exit(0)
 
@@ -602,15 +650,15 @@ class Session:
             now = time.monotonic()
             if now >= beat:
                 beat = now + HEARTBEAT_S
-                try:
-                    adapter.watch()
-                    fields = {"state": "none", "claims": {}, **adapter.heartbeat()}
-                except Exception as exc:
-                    print(f"brokerfall_adapter: no heartbeat: {exc!r}", file=sys.stderr, flush=True)
-                    fields = {"state": "unknown", "claims": {}}
+                self.watch(adapter)
                 turned = self._loop_turned
-                fields["loop_age_ms"] = None if turned is None else (time.monotonic() - turned) * 1000.0
-                emitter.emit("heartbeat", **fields)
+                age = None if turned is None else (time.monotonic() - turned) * 1000.0
+                try:
+                    emitter.emit("heartbeat", **{"state": "none", "claims": {}, **adapter.heartbeat(), "loop_age_ms": age})
+                except Exception as exc:
+                    # A bug of the adapter's; the thread must live, or the reader would look dead.
+                    say(f"brokerfall_adapter: no heartbeat: {exc!r}")
+                    emitter.emit("heartbeat", state="unknown", claims={}, loop_age_ms=age)
             # Sleeps through to the next heartbeat unless something waits.
             if emitter.pending.wait(max(0.0, beat - time.monotonic())) or waits:
                 emitter.pending.clear()
@@ -641,7 +689,7 @@ class _Server:
             raise
         except BaseException as exc:
             # CancelledError too: a start that `stop` cut short is answered as well.
-            self._adapter.watch()
+            self._session.watch(self._adapter)
             emitter.emit("done", id=number, ok=False, error=exception_tree(exc, self._session.frames))
         else:
             emitter.emit("done", id=number, ok=True, **answer)
@@ -655,12 +703,12 @@ class _Server:
         adapter, emitter = self._adapter, self._session.emitter
         if command == "start":
             await adapter.start(request)
-            adapter.watch()
+            self._session.watch(adapter)
             emitter.emit("started")
         elif command == "restart":
             await self._cut_short(lambda other: other in ("start", "restart"))
             await adapter.restart()
-            adapter.watch()
+            self._session.watch(adapter)
             emitter.emit("started")
         elif command == "stop":
             await self._cut_short(lambda other: other in ("start", "restart"))
@@ -674,7 +722,7 @@ class _Server:
         elif command in ("barrier", "wait_caught_up"):
             began = time.monotonic()
             reached = bool(await getattr(adapter, command)(request["timeout_ms"]))
-            adapter.watch()
+            self._session.watch(adapter)
             return {"reached": reached, "elapsed_ms": (time.monotonic() - began) * 1000.0}
         elif command == "commit":
             await adapter.commit()

@@ -149,6 +149,29 @@ class Errors(unittest.TestCase):
         self.assertEqual(raised["attributes"]["logged"], "task died")
 
 
+    def test_library_that_logs_while_a_line_is_written_repeats_no_seq_and_loses_nothing(self):
+        logger = logging.getLogger("loud.library")
+        logger.propagate = False
+        handler = sdk.LogToEvents(self.emitter)
+        handler._to_stderr = lambda record, message: None
+        logger.addHandler(handler)
+        self.addCleanup(logger.removeHandler, handler)
+
+        class Loud(Exception):
+            def __str__(self):
+                logger.warning("asked for my words")
+                return "loud"
+
+        self.emitter.delivered("orders", 0, 0)
+        self.emitter.error(Loud(), "background")
+        self.emitter.tick(last=True)
+        lines = self.sink.lines()
+        self.assertEqual([line["seq"] for line in lines], list(range(1, len(lines) + 1)))
+        self.assertEqual([line["type"] for line in lines].count("records"), 1)
+        logged = [line["count"] for line in lines if line["type"] == "error" and line["origin"] == "log"]
+        self.assertEqual(sum(logged), 2, "once before the lock is taken, once under it")
+
+
 class Coded(RuntimeError):
     """As aiokafka's errors are made."""
 
