@@ -1,5 +1,6 @@
 //! The builtin link in front of librdkafka's mock cluster: real clients, and one test per bug of the mock that the link
 //! cures. Those also ask the mock itself, so that an upgrade of librdkafka that mends a bug is noticed.
+#![expect(clippy::unwrap_used, reason = "a test may panic, its helpers too")]
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

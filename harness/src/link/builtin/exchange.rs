@@ -258,7 +258,7 @@ fn header(frame: &[u8]) -> Option<ResponseHeader> {
 }
 
 /// Bytes left over after the last field are tolerated: librdkafka and its mock both send some.
-fn decode(api: i16, version: i16, frame: &Bytes) -> Option<(ApiKey, ResponseHeader, ResponseKind)> {
+pub(super) fn decode(api: i16, version: i16, frame: &Bytes) -> Option<(ApiKey, ResponseHeader, ResponseKind)> {
     let key = ApiKey::try_from(api).ok()?;
     let versions = key.valid_versions();
     if !(versions.min..=versions.max).contains(&version) {
@@ -270,7 +270,12 @@ fn decode(api: i16, version: i16, frame: &Bytes) -> Option<(ApiKey, ResponseHead
     Some((key, header, response))
 }
 
-fn encode(key: ApiKey, version: i16, header: &ResponseHeader, response: &ResponseKind) -> Result<Bytes, String> {
+pub(super) fn encode(
+    key: ApiKey,
+    version: i16,
+    header: &ResponseHeader,
+    response: &ResponseKind,
+) -> Result<Bytes, String> {
     let mut out = BytesMut::with_capacity(1024);
     out.put_i32(0);
     header
@@ -341,7 +346,3 @@ impl Shared {
         }
     }
 }
-
-#[cfg(test)]
-#[path = "exchange_tests.rs"]
-mod tests;
