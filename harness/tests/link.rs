@@ -1,4 +1,5 @@
 //! The builtin link between raw sockets: what TCP shows at both ends.
+#![expect(clippy::unwrap_used, reason = "a test may panic, its helpers too")]
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -332,6 +333,10 @@ async fn held_connection_loses_no_byte_when_it_is_kept() {
     let mut second = lab.connect().await;
     second.write_all(&request(1, "r2", 0)).await.unwrap();
     lab.recorded(ConnectionChange::Held, 2).await;
+    let told = lab.events().into_iter().any(
+        |event| matches!(event, Event::WireConnection { client, change: ConnectionChange::Held, .. } if client == "r2"),
+    );
+    assert!(told, "the id of a client that nothing was read from yet");
 
     lab.link.heal(cut).await.unwrap();
     assert_eq!(read(&mut broker, asked.len()).await, asked);
@@ -339,6 +344,20 @@ async fn held_connection_loses_no_byte_when_it_is_kept() {
     lab.accept().await;
     assert_eq!(lab.count(ConnectionChange::ResetByLink), 0);
     assert!(matches!(lab.link.heal(cut).await, Err(LinkError::NoCut { .. })));
+}
+
+#[tokio::test]
+async fn each_hold_is_recorded_for_itself() {
+    let lab = Lab::new().await;
+    let (_reader, _broker) = lab.pair("r1").await;
+    let first = lab.cut(CutMode::Hold, Direction::Both, CutHeal::Keep).await;
+    lab.recorded(ConnectionChange::Held, 1).await;
+    let second = lab.cut(CutMode::Hold, Direction::Both, CutHeal::Keep).await;
+    lab.recorded(ConnectionChange::Held, 2).await;
+    lab.link.heal(first).await.unwrap();
+    lab.link.heal(second).await.unwrap();
+    lab.cut(CutMode::Hold, Direction::Both, CutHeal::Keep).await;
+    lab.recorded(ConnectionChange::Held, 3).await;
 }
 
 #[tokio::test]
@@ -519,6 +538,7 @@ async fn shutdown_ends_every_connection_and_frees_the_port() {
     let (mut reader, mut broker) = lab.pair("r1").await;
     lab.cut(CutMode::Hold, Direction::Both, CutHeal::Keep).await;
     timeout(SOON, lab.link.shutdown()).await.unwrap();
+    assert_eq!(tokio::runtime::Handle::current().metrics().num_alive_tasks(), 0);
     assert_eq!(next(&mut reader).await, Err(ErrorKind::ConnectionReset));
     assert_eq!(next(&mut broker).await, Err(ErrorKind::ConnectionReset));
     assert!(refused(lab.address()).await);
@@ -545,6 +565,9 @@ enum Step {
     Cut(CutMode, Direction, CutHeal),
     HealOldest,
     HealNewest,
+    /// The broker is said to be going, and does not.
+    Going,
+    Back,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -566,6 +589,8 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (mode, direction, heals).prop_map(|(mode, direction, heals)| Step::Cut(mode, direction, heals)),
         1 => Just(Step::HealOldest),
         1 => Just(Step::HealNewest),
+        1 => Just(Step::Going),
+        1 => Just(Step::Back),
     ]
 }
 
@@ -579,6 +604,8 @@ async fn cut_and_heal(steps: Vec<Step>) {
             Step::HealOldest if !cuts.is_empty() => lab.link.heal(cuts.remove(0)).await.unwrap(),
             Step::HealNewest if !cuts.is_empty() => lab.link.heal(cuts.remove(cuts.len() - 1)).await.unwrap(),
             Step::HealOldest | Step::HealNewest => {}
+            Step::Going => lab.link.broker_going(1).await.unwrap(),
+            Step::Back => lab.link.broker_back(1, SOON).await.unwrap(),
         }
         // Whatever is in force, a client may try.
         drop(TcpStream::connect(lab.address()).await);
@@ -586,6 +613,7 @@ async fn cut_and_heal(steps: Vec<Step>) {
     for cut in cuts {
         lab.link.heal(cut).await.unwrap();
     }
+    lab.link.broker_back(1, SOON).await.unwrap();
     let (mut reader, mut broker) = lab.pair("r1").await;
     let answer = response(1, 100_000);
     broker.write_all(&answer).await.unwrap();

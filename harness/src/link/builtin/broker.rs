@@ -105,9 +105,13 @@ impl Broker {
     /// Puts a cut in force and returns the version of the control that has it.
     pub(super) fn cut(&self, id: CutId, cut: Cut) -> Result<u64, LinkError> {
         let mut gate = self.gate();
-        let resets = matches!(cut.mode, CutMode::Reset | CutMode::Refuse);
+        let mode = cut.mode;
         gate.cuts.insert(id.0, cut);
-        self.recompose(&mut gate, resets)
+        self.recompose(
+            &mut gate,
+            matches!(mode, CutMode::Reset | CutMode::Refuse),
+            mode == CutMode::Hold,
+        )
     }
 
     /// Takes a cut back; `None` when it is not in force here.
@@ -117,7 +121,7 @@ impl Broker {
             return Ok(None);
         };
         let resets = cut.mode == CutMode::Hold && cut.heals == CutHeal::Reset;
-        self.recompose(&mut gate, resets).map(Some)
+        self.recompose(&mut gate, resets, false).map(Some)
     }
 
     /// Returns when every connection acts by this version of the control.
@@ -222,10 +226,12 @@ impl Broker {
         !self.gate().alive
     }
 
-    fn recompose(&self, gate: &mut Gate, resets: bool) -> Result<u64, LinkError> {
+    fn recompose(&self, gate: &mut Gate, resets: bool, holds: bool) -> Result<u64, LinkError> {
         let now = *self.control.borrow();
+        let version = now.version + 1;
         let epoch = now.epoch + u64::from(resets);
-        let next = Control::compose(now.version + 1, epoch, gate.cuts.values());
+        let hold = if holds { version } else { now.hold };
+        let next = Control::compose(version, epoch, hold, gate.cuts.values());
         // The port first when it is to refuse, the connections first when it is to accept: neither order lets a
         // connection in that the cut should have turned away.
         if next.refuses {
@@ -235,7 +241,7 @@ impl Broker {
             self.control.send_replace(next);
             self.reconcile(gate)?;
         }
-        Ok(next.version)
+        Ok(version)
     }
 
     /// Makes the port listen or refuse, as it should.

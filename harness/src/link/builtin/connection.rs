@@ -5,7 +5,6 @@
 //! write half of tokio sends FIN, and an RST after it comes too late.
 
 use std::io::{self, ErrorKind};
-use std::mem::MaybeUninit;
 use std::net::Shutdown;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +21,7 @@ use super::Shared;
 use super::broker::{Broker, LiveGuard};
 use super::cut::Control;
 use super::exchange::{Exchange, Mark};
-use super::frame::Frames;
+use super::frame::{Frames, RequestHeader};
 use super::lane::{Lane, Read, Wait};
 
 /// How often a held connection is looked at: a socket that is not read cannot be waited on without waking all the time.
@@ -61,7 +60,7 @@ pub(super) async fn serve(shared: Arc<Shared>, broker: Arc<Broker>, client: TcpS
         client,
         introduced: false,
         reached: false,
-        held: false,
+        held: None,
         first_close: None,
     };
     let mut upstream = None;
@@ -83,8 +82,8 @@ struct Connection {
     introduced: bool,
     /// The broker was reached.
     reached: bool,
-    /// That it was held is recorded.
-    held: bool,
+    /// The latest hold for which it is recorded that traffic waited.
+    held: Option<u64>,
     /// Who closed first.
     first_close: Option<Side>,
 }
@@ -113,7 +112,7 @@ impl Connection {
                 break;
             }
             if is_readable(&self.client) {
-                self.record_held();
+                self.record_held(&now);
             }
             self.watch_held_client();
             tokio::select! {
@@ -278,8 +277,8 @@ impl Connection {
     fn watch_held(&mut self, now: &Control, up: &Lane, down: &Lane, upstream: &TcpStream) {
         let waits_up = || up.has_queued() || (!up.ended && is_readable(&self.client));
         let waits_down = || self.exchange.is_waiting() || down.has_queued() || (!down.ended && is_readable(upstream));
-        if !self.held && ((now.up.held && waits_up()) || (now.down.held && waits_down())) {
-            self.record_held();
+        if self.held != Some(now.hold) && ((now.up.held && waits_up()) || (now.down.held && waits_down())) {
+            self.record_held(now);
         }
         if now.up.held && !up.ended {
             self.watch_held_client();
@@ -294,10 +293,16 @@ impl Connection {
         }
     }
 
-    fn record_held(&mut self) {
-        if !self.held {
-            self.held = true;
-            self.record(ConnectionChange::Held);
+    fn record_held(&mut self, now: &Control) {
+        if self.held != Some(now.hold) {
+            self.held = Some(now.hold);
+            let client = match self.exchange.client() {
+                Some(client) => client.to_owned(),
+                None => peek_client(&self.client).unwrap_or_default(),
+            };
+            self.shared
+                .taps
+                .connection(&client, self.broker.node, ConnectionChange::Held);
         }
     }
 
@@ -384,8 +389,15 @@ fn pass_fin(lane: &mut Lane, to: &TcpStream) -> io::Result<()> {
 
 /// Whether bytes wait in the socket, without taking them.
 fn is_readable(stream: &TcpStream) -> bool {
-    let mut byte = [MaybeUninit::uninit()];
-    SockRef::from(stream).peek(&mut byte).is_ok_and(|len| len > 0)
+    let peeked = stream.peek(&mut [0]).now_or_never();
+    matches!(peeked, Some(Ok(len)) if len > 0)
+}
+
+/// The client id in the request that waits in the socket, without taking it.
+fn peek_client(stream: &TcpStream) -> Option<String> {
+    let mut start = [0; 512];
+    let len = stream.peek(&mut start).now_or_never()?.ok()?;
+    RequestHeader::parse(start.get(..len)?).map(|header| header.client.to_owned())
 }
 
 async fn ready(stream: &TcpStream, interest: Option<Interest>) {

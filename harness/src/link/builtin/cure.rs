@@ -8,8 +8,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use kafka_protocol::messages::{BrokerId, FindCoordinatorResponse, JoinGroupResponse, ResponseKind, SyncGroupResponse};
+use kafka_protocol::protocol::StrBytes;
 use tokio::sync::watch;
 use tokio::time::Instant;
+
+use super::frame::Cursor;
+use super::request::api;
 
 /// How long the leader's SyncGroup waits for those of its followers.
 const SYNC_WAIT: Duration = Duration::from_secs(2);
@@ -39,6 +44,48 @@ pub(super) fn api_versions(version: i16, frame: &[u8]) -> Option<Bytes> {
         cured.extend_from_slice(&field.to_be_bytes());
     }
     Some(cured.into())
+}
+
+/// What a broker answers where the mock writes null for a string or bytes that cannot be null: an empty one.
+///
+/// The mock does so in every error of FindCoordinator, JoinGroup and SyncGroup, and for a member that was assigned
+/// nothing; neither kafka-protocol nor the Java client can read that. `None` for other responses.
+pub(super) fn nulls(api: i16, version: i16, frame: &[u8]) -> Option<ResponseKind> {
+    // From these versions on the response has a throttle time, and a flexible header.
+    let (throttled, flexible) = match api {
+        api::FIND_COORDINATOR if version <= 3 => (1, 3),
+        api::JOIN_GROUP => (2, 6),
+        api::SYNC_GROUP => (1, 4),
+        _ => return None,
+    };
+    let mut cursor = Cursor::new(frame.get(8..)?);
+    if version >= flexible {
+        cursor.set_flexible();
+        cursor.tags()?;
+    }
+    if version >= throttled {
+        cursor.i32()?;
+    }
+    let code = cursor.i16()?;
+    Some(match api {
+        api::FIND_COORDINATOR => {
+            let message = if version >= 1 { cursor.string()? } else { None };
+            let answer = FindCoordinatorResponse::default()
+                .with_error_code(code)
+                .with_node_id(BrokerId(-1))
+                .with_port(-1);
+            ResponseKind::FindCoordinator(
+                answer.with_error_message(message.map(|text| StrBytes::from_string(text.to_owned()))),
+            )
+        }
+        api::JOIN_GROUP => {
+            let answer = JoinGroupResponse::default()
+                .with_error_code(code)
+                .with_generation_id(-1);
+            ResponseKind::JoinGroup(answer.with_protocol_name(Some(StrBytes::default())))
+        }
+        _ => ResponseKind::SyncGroup(SyncGroupResponse::default().with_error_code(code)),
+    })
 }
 
 /// Keeps the leader's SyncGroup back until those of its followers went up: the mock answers INVALID_REQUEST to a

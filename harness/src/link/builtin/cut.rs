@@ -15,6 +15,8 @@ pub(super) struct Control {
     pub(super) resets: bool,
     /// Connects are refused.
     pub(super) refuses: bool,
+    /// The version with which the latest hold came in force: each is recorded for itself.
+    pub(super) hold: u64,
     /// What the reader sends.
     pub(super) up: Way,
     /// What the broker answers.
@@ -34,10 +36,11 @@ pub(super) struct Way {
 
 impl Control {
     /// Composes cuts: holds and resets add up, the smallest throttle counts, delays sum up.
-    pub(super) fn compose<'a>(version: u64, epoch: u64, cuts: impl Iterator<Item = &'a Cut>) -> Self {
+    pub(super) fn compose<'a>(version: u64, epoch: u64, hold: u64, cuts: impl Iterator<Item = &'a Cut>) -> Self {
         let mut control = Control {
             version,
             epoch,
+            hold,
             ..Control::default()
         };
         for cut in cuts {
@@ -106,7 +109,7 @@ mod tests {
             cut(CutMode::Delay { by }, Direction::Both),
             cut(CutMode::Delay { by }, Direction::ToReader),
         ];
-        let control = Control::compose(1, 0, cuts.iter());
+        let control = Control::compose(1, 0, 1, cuts.iter());
         let up = Way {
             held: true,
             bytes_per_s: Some(500),
@@ -124,10 +127,10 @@ mod tests {
     #[test]
     fn reset_and_refuse_end_connections_of_any_epoch() {
         for mode in [CutMode::Reset, CutMode::Refuse] {
-            let control = Control::compose(1, 4, [cut(mode, Direction::Both)].iter());
+            let control = Control::compose(1, 4, 0, [cut(mode, Direction::Both)].iter());
             assert!(control.kills(4), "{mode:?}");
         }
-        let healed = Control::compose(2, 4, [].iter());
+        let healed = Control::compose(2, 4, 0, [].iter());
         assert!(healed.kills(3) && !healed.kills(4));
     }
 }

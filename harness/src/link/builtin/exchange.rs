@@ -150,7 +150,13 @@ impl Exchange {
         if !(is_read(api, version) || shared.rules.is_armed(api)) {
             return bytes;
         }
-        let Some((key, header, mut response)) = decode(api, version, &bytes) else {
+        let mut is_cured = shared.options.emulated && api == api::METADATA;
+        let decoded = decode(api, version, &bytes).or_else(|| {
+            let cured = shared.options.emulated.then(|| cure::nulls(api, version, &bytes))??;
+            is_cured = true;
+            Some((ApiKey::try_from(api).ok()?, header(&bytes)?, cured))
+        });
+        let Some((key, header, mut response)) = decoded else {
             shared.count_undecodable();
             shared.rules.undecodable(client, api);
             if names_addresses(api) {
@@ -196,7 +202,6 @@ impl Exchange {
         let now_us = shared.taps.recorder().now_us();
         shared.record_all(shared.groups.change(client, now_us, &pending.body, &response));
         // The mock ends Metadata with a surplus byte; encoding it anew drops it.
-        let is_cured = shared.options.emulated && api == api::METADATA;
         if !changed && !is_cured {
             return bytes;
         }
@@ -247,8 +252,13 @@ fn names_addresses(api: i16) -> bool {
     matches!(api, api::METADATA | api::FIND_COORDINATOR | api::DESCRIBE_CLUSTER)
 }
 
+/// The header of a response whose body cannot be decoded.
+fn header(frame: &[u8]) -> Option<ResponseHeader> {
+    frame::correlation(frame).map(|id| ResponseHeader::default().with_correlation_id(id))
+}
+
 /// Bytes left over after the last field are tolerated: librdkafka and its mock both send some.
-fn decode(api: i16, version: i16, frame: &Bytes) -> Option<(ApiKey, ResponseHeader, ResponseKind)> {
+pub(super) fn decode(api: i16, version: i16, frame: &Bytes) -> Option<(ApiKey, ResponseHeader, ResponseKind)> {
     let key = ApiKey::try_from(api).ok()?;
     let versions = key.valid_versions();
     if !(versions.min..=versions.max).contains(&version) {
@@ -260,7 +270,12 @@ fn decode(api: i16, version: i16, frame: &Bytes) -> Option<(ApiKey, ResponseHead
     Some((key, header, response))
 }
 
-fn encode(key: ApiKey, version: i16, header: &ResponseHeader, response: &ResponseKind) -> Result<Bytes, String> {
+pub(super) fn encode(
+    key: ApiKey,
+    version: i16,
+    header: &ResponseHeader,
+    response: &ResponseKind,
+) -> Result<Bytes, String> {
     let mut out = BytesMut::with_capacity(1024);
     out.put_i32(0);
     header
@@ -331,7 +346,3 @@ impl Shared {
         }
     }
 }
-
-#[cfg(test)]
-#[path = "exchange_tests.rs"]
-mod tests;

@@ -123,6 +123,11 @@ impl<'a> Cursor<'a> {
         Cursor { rest, flexible: false }
     }
 
+    /// Reads compact strings and arrays, and tagged fields, from here on.
+    pub(super) fn set_flexible(&mut self) {
+        self.flexible = true;
+    }
+
     pub(super) fn take(&mut self, len: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.rest.split_at_checked(len)?;
         self.rest = rest;
@@ -194,5 +199,91 @@ impl<'a> Cursor<'a> {
             }
         }
         Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::request;
+    use super::*;
+
+    fn framed(body: &[u8]) -> Vec<u8> {
+        let mut frame = i32::try_from(body.len()).unwrap().to_be_bytes().to_vec();
+        frame.extend_from_slice(body);
+        frame
+    }
+
+    /// Feeds a stream in pieces of the lengths given (over and over) and returns what comes out.
+    fn feed(stream: &[u8], lengths: &[usize]) -> (Vec<Vec<u8>>, Vec<u8>) {
+        let mut frames = Frames::default();
+        let mut out = Vec::new();
+        let mut rest = stream;
+        for len in lengths.iter().cycle() {
+            if rest.is_empty() {
+                break;
+            }
+            let (piece, later) = rest.split_at((*len).min(rest.len()));
+            frames.room().extend_from_slice(piece);
+            rest = later;
+            while let Some(frame) = frames.next() {
+                out.push(frame.to_vec());
+            }
+        }
+        (out, frames.rest().unwrap_or_default().to_vec())
+    }
+
+    #[test]
+    fn length_that_no_frame_has_makes_the_stream_opaque_and_loses_nothing() {
+        let good = framed(b"hello");
+        let stream = [&good[..], b"GET / HTTP/1.1\r\n\r\n", &good].concat();
+        let (out, rest) = feed(&stream, &[7]);
+        assert_eq!(out[0], good);
+        assert_eq!([out.concat(), rest].concat(), stream);
+    }
+
+    #[test]
+    fn announced_length_alone_reserves_little() {
+        let mut frames = Frames::default();
+        let announced = i32::try_from(MAX_FRAME).unwrap();
+        frames.room().extend_from_slice(&announced.to_be_bytes());
+        assert_eq!(frames.next(), None);
+        assert!(
+            frames.room().capacity() <= 2 * READ_MAX + READ,
+            "{}",
+            frames.room().capacity()
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn frames_come_out_as_they_went_in_however_they_are_cut(
+            bodies in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 0..20),
+            tail in prop::collection::vec(any::<u8>(), 0..3),
+            lengths in prop::collection::vec(1usize..90, 1..10),
+        ) {
+            let sent: Vec<Vec<u8>> = bodies.iter().map(|body| framed(body)).collect();
+            let stream = [sent.concat(), tail.clone()].concat();
+            let (out, rest) = feed(&stream, &lengths);
+            prop_assert_eq!(out, sent);
+            prop_assert_eq!(rest, tail);
+        }
+
+        #[test]
+        fn any_bytes_pass_and_none_make_the_reading_of_requests_panic(
+            api in 0i16..70,
+            version in 0i16..20,
+            bytes in prop::collection::vec(any::<u8>(), 0..120),
+            lengths in prop::collection::vec(1usize..50, 1..5),
+        ) {
+            let (out, rest) = feed(&bytes, &lengths);
+            prop_assert_eq!([out.concat(), rest].concat(), bytes.clone());
+            let head = [api.to_be_bytes(), version.to_be_bytes()].concat();
+            let request = framed(&[&head[..], &[0, 0, 0, 1, 255, 255], &bytes].concat());
+            if let Some(header) = RequestHeader::parse(&request) {
+                let _ = request::body(&header);
+            }
+        }
     }
 }

@@ -24,6 +24,8 @@ mod request;
 mod rewrite;
 mod rule;
 mod tap;
+#[cfg(test)]
+mod tests;
 mod trouble;
 
 use std::collections::HashSet;
@@ -35,7 +37,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use brokerfall_report::history::Event;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::MissedTickBehavior;
 
 use super::{AnswerRule, Cut, CutHeal, CutId, CutMode, Link, LinkError, RuleCounts, RuleId, codes};
@@ -156,8 +158,17 @@ impl Shared {
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let mut tasks = self.tasks();
         // Tasks that ended are forgotten here, so that the set does not grow with every connection.
-        while tasks.try_join_next().is_some() {}
+        while let Some(ended) = tasks.try_join_next() {
+            self.check(ended);
+        }
         tasks.spawn(task);
+    }
+
+    /// A task that panicked is a bug of the link, which must not pass for a broken connection.
+    fn check(&self, ended: Result<(), JoinError>) {
+        if let Err(cause) = ended {
+            self.fail(format!("a task of the link failed: {cause}"));
+        }
     }
 
     fn count_undecodable(&self) {
@@ -218,8 +229,12 @@ impl Link for BuiltinLink {
         for broker in &brokers {
             versions.push(broker.cut(id, cut.clone())?);
         }
-        for (broker, version) in brokers.into_iter().zip(versions) {
-            broker.settled(version, SETTLES_WITHIN).await?;
+        for (broker, version) in brokers.iter().zip(versions) {
+            if let Err(cause) = broker.settled(version, SETTLES_WITHIN).await {
+                // Nobody could take it back later, since its id is not told.
+                brokers.iter().try_for_each(|broker| broker.heal(id).map(drop))?;
+                return Err(cause);
+            }
         }
         Ok(id)
     }
@@ -281,8 +296,16 @@ impl Link for BuiltinLink {
         for broker in &self.shared.brokers {
             broker.close();
         }
-        let mut tasks = std::mem::take(&mut *self.shared.tasks());
-        while tasks.join_next().await.is_some() {}
+        // A connection may be accepted while the others end, so the set is emptied until it stays empty.
+        loop {
+            let mut tasks = std::mem::take(&mut *self.shared.tasks());
+            if tasks.is_empty() {
+                break;
+            }
+            while let Some(ended) = tasks.join_next().await {
+                self.shared.check(ended);
+            }
+        }
         self.shared.taps.flush();
     }
 }

@@ -191,14 +191,7 @@ impl Taps {
 
 impl Inner {
     fn client(&mut self, name: &str) -> &mut Client {
-        // Two lookups, because `entry` would allocate the name for every request.
-        if !self.clients.contains_key(name) {
-            self.clients.insert(name.to_owned(), Client::default());
-        }
-        match self.clients.get_mut(name) {
-            Some(client) => client,
-            None => unreachable!("inserted above"),
-        }
+        self.clients.entry(name.to_owned()).or_default()
     }
 
     fn end_window(&mut self, now_us: u64) -> Vec<Event> {
