@@ -29,8 +29,6 @@ pub(super) trait Events: Send + Sync {
     fn revoking(&self, _consumer: &Client, _partitions: &TopicPartitionList) {}
     /// Partitions have come.
     fn assigned(&self, _partitions: &TopicPartitionList) {}
-    /// A commit was answered.
-    fn committed(&self, _result: KafkaResult<()>, _offsets: &TopicPartitionList) {}
 }
 
 /// The client's context: passes the log on, keeps the sentence that belongs to an error, hands rebalances to the reader.
@@ -62,10 +60,6 @@ impl ConsumerContext for Context {
         if let Rebalance::Assign(partitions) = rebalance {
             self.events.assigned(partitions);
         }
-    }
-
-    fn commit_callback(&self, result: KafkaResult<()>, offsets: &TopicPartitionList) {
-        self.events.committed(result, offsets);
     }
 
     fn main_queue_min_poll_interval(&self) -> Timeout {

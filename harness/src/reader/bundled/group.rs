@@ -23,7 +23,8 @@ use crate::reader::sdk::{Reader, Sdk, exceptions};
 const COMMIT_EVERY_MS: f64 = 500.0;
 /// A commit whose answer never came is given up, so that later ones are not held back, milliseconds.
 const COMMIT_LOST_MS: f64 = 10_000.0;
-/// How long `close` waits for the answer to its last commit. Longer gains nothing: uncommitted records are read again.
+/// How long `close` and a revocation wait for the answer to the last commit. Longer gains nothing: what is not committed
+/// is read again.
 const LAST_COMMIT: Duration = Duration::from_millis(500);
 /// How long the `commit` command waits.
 const COMMIT_COMMAND: Duration = Duration::from_secs(10);
@@ -93,7 +94,7 @@ impl Group {
     }
 
     /// One membership, from joining to leaving.
-    fn consume(&self, client: &Arc<Client>) -> End {
+    fn consume(self: &Arc<Self>, client: &Arc<Client>) -> End {
         let end = self.read(client);
         if matches!(end, End::Asked | End::Said) {
             self.last_commit(client);
@@ -101,7 +102,7 @@ impl Group {
         end
     }
 
-    fn read(&self, client: &Arc<Client>) -> End {
+    fn read(self: &Arc<Self>, client: &Arc<Client>) -> End {
         let core = &self.core;
         let mut backoff = Backoff::new();
         let mut ask_at_ms = 0.0;
@@ -253,7 +254,7 @@ impl Group {
         Ok(())
     }
 
-    fn commit_when_due(&self, client: &Client) {
+    fn commit_when_due(self: &Arc<Self>, client: &Arc<Client>) {
         let now_ms = self.core.sdk.now_ms();
         {
             let mut commits = self.commits();
@@ -269,7 +270,11 @@ impl Group {
     }
 
     /// Sends what was processed and not yet committed; after the `commit` command everything known.
-    fn commit_now(&self, client: &Client) {
+    ///
+    /// The answer is awaited on a thread of its own: an asynchronous commit of rdkafka 0.39 never calls back (librdkafka
+    /// consults a callback that the event interface leaves unset), and a synchronous one blocks for as long as the
+    /// coordinator is away.
+    fn commit_now(self: &Arc<Self>, client: &Arc<Client>) {
         let asked = std::mem::take(&mut self.commits().asked);
         let mut positions = Vec::new();
         for (place, progress) in &mut self.core.state().partitions {
@@ -286,31 +291,52 @@ impl Group {
         }
         self.core.sdk.flush();
         self.commits().sent_ms = Some(self.core.sdk.now_ms());
-        if let Err(error) = client.commit(&Core::list(positions), CommitMode::Async) {
-            self.commit_failed(&error);
+        let (group, client) = (self.clone(), client.clone());
+        std::thread::spawn(move || {
+            let result = client.commit(&Core::list(positions.iter().cloned()), CommitMode::Sync);
+            // Dropped first: when the session has ended meanwhile this is the last owner, and closes it.
+            drop(client);
+            group.committed(result, positions);
+        });
+    }
+
+    fn committed(&self, result: KafkaResult<()>, positions: Vec<(Place, u64)>) {
+        match result {
+            Ok(()) => {
+                let offsets = positions.into_iter().map(|((topic, partition), offset)| Position {
+                    topic: topic.to_string(),
+                    partition,
+                    offset,
+                });
+                self.core.state().last_commit_ms = Some(self.core.sdk.now_ms());
+                self.core.sdk.event(ReaderEvent::Committed {
+                    offsets: offsets.collect(),
+                });
+                self.answered(None);
+            }
+            Err(error) => {
+                for (place, _) in positions {
+                    if let Some(progress) = self.core.state().partitions.get_mut(&place) {
+                        progress.dirty = true;
+                    }
+                }
+                let exception = exceptions::kafka(&error, None);
+                self.core.met(Origin::Background, exception.clone());
+                self.answered(Some(exception));
+            }
         }
     }
 
     /// Commits and waits for the answer, but never for long: this stands between the reader and its exit.
-    fn last_commit(&self, client: &Client) {
+    fn last_commit(self: &Arc<Self>, client: &Arc<Client>) {
         if self.commits().given_up {
             return;
         }
-        self.commit_now(client);
-        let deadline_ms = self.core.sdk.now_ms() + LAST_COMMIT.as_secs_f64() * 1_000.0;
-        while self.commits().sent_ms.is_some() && self.core.sdk.now_ms() < deadline_ms {
-            // Messages that still come are dropped: they were not counted as processed.
-            let _ = client.poll(Duration::from_millis(10));
+        if self.commits().sent_ms.is_none() {
+            self.commit_now(client);
         }
-    }
-
-    fn commit_failed(&self, error: &KafkaError) {
-        for progress in self.core.state().partitions.values_mut() {
-            progress.dirty |= progress.next.is_some();
-        }
-        let exception = exceptions::kafka(error, None);
-        self.core.met(Origin::Background, exception.clone());
-        self.answered(Some(exception));
+        self.core
+            .wait(LAST_COMMIT, |_| self.commits().sent_ms.is_none().then_some(()));
     }
 
     fn answered(&self, failure: Option<Exception>) {
@@ -369,10 +395,13 @@ impl client::Events for Events {
     fn revoking(&self, client: &Client, partitions: &TopicPartitionList) {
         let group = &self.0;
         let lost = client.assignment_lost();
-        if !lost && !group.commits().given_up {
-            // Sent before the member rejoins, on the same connection; waiting for the answer could block the reading
-            // loop for as long as the coordinator is away, and at least once holds without it.
-            group.commit_now(client);
+        let shared = group.core.state().client.clone();
+        if let Some(client) = shared.filter(|_| !lost && !group.commits().given_up) {
+            group.commit_now(&client);
+            // A coordinator that revokes is there to answer; without an answer the records are read again, no more.
+            group
+                .core
+                .wait(LAST_COMMIT, |_| group.commits().sent_ms.is_none().then_some(()));
         }
         let gone: BTreeSet<Place> = partitions
             .elements()
@@ -405,29 +434,6 @@ impl client::Events for Events {
         group.say_rebalanced(group.named(partitions), Vec::new(), Vec::new());
         if running {
             group.core.sdk.status(group.core.word(), "");
-        }
-    }
-
-    fn committed(&self, result: KafkaResult<()>, offsets: &TopicPartitionList) {
-        let group = &self.0;
-        match result {
-            Ok(()) => {
-                let offsets = offsets.elements();
-                let offsets = offsets.iter().filter_map(|element| match element.offset() {
-                    Offset::Offset(offset) => Some(Position {
-                        topic: element.topic().to_owned(),
-                        partition: element.partition().unsigned_abs(),
-                        offset: u64::try_from(offset).ok()?,
-                    }),
-                    _ => None,
-                });
-                let offsets = offsets.collect();
-                group.core.state().last_commit_ms = Some(group.core.sdk.now_ms());
-                group.core.sdk.event(ReaderEvent::Committed { offsets });
-                group.answered(None);
-            }
-            Err(KafkaError::ConsumerCommit(RDKafkaErrorCode::NoOffset)) => group.answered(None),
-            Err(error) => group.commit_failed(&error),
         }
     }
 }

@@ -351,6 +351,7 @@ impl<B: Fn(&Start, Sdk) -> Result<Arc<dyn Reader>, Exception>> Session<B> {
                 if let Some(reader) = reader {
                     reader.stop(Duration::from_millis(grace_ms));
                 }
+                self.answer_outstanding();
                 self.done(id, Ok(()));
                 self.shared
                     .write(|output, now_ms| output.stopped(now_ms, "asked", None));
