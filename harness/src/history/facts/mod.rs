@@ -16,6 +16,7 @@ mod faults;
 mod life;
 mod log;
 mod observe;
+mod observe_reader;
 mod query;
 mod reads;
 mod runset;
