@@ -79,14 +79,14 @@ impl Recorder {
             event,
         };
         inner.next += 1;
-        if inner.write_error.is_none()
-            && let Some(file) = inner.file.as_mut()
-        {
-            let written = serde_json::to_writer(&mut *file, &entry)
-                .map_err(std::io::Error::from)
-                .and_then(|()| file.write_all(b"\n"));
-            if let Err(cause) = written {
-                inner.write_error = Some(cause);
+        if inner.write_error.is_none() {
+            if let Some(file) = inner.file.as_mut() {
+                let written = serde_json::to_writer(&mut *file, &entry)
+                    .map_err(std::io::Error::from)
+                    .and_then(|()| file.write_all(b"\n"));
+                if let Err(cause) = written {
+                    inner.write_error = Some(cause);
+                }
             }
         }
         inner.facts.observe(&entry);

@@ -250,6 +250,18 @@ impl Log {
         ids
     }
 
+    /// Runs of record ids known to stand at `first..=last`.
+    pub fn ids_between(&self, first: u64, last: u64) -> Vec<(u64, u64)> {
+        let mut runs = Vec::new();
+        for piece in self.acked.iter().chain(&self.found) {
+            let (from, to) = (piece.offset.max(first), piece.last_offset().min(last));
+            if let (true, Some(a), Some(b)) = (from <= to, piece.id_at(from), piece.id_at(to)) {
+                runs.push((a, b));
+            }
+        }
+        runs
+    }
+
     /// Whether some record with this id is known to stand at this offset.
     pub fn stands_at(&self, id: u64, offset: u64) -> bool {
         [&self.acked, &self.found]
@@ -309,15 +321,6 @@ impl Log {
             }
         }
         best
-    }
-
-    /// Highest id that the oracle tried to write before event `n`.
-    pub fn last_tried_before(&self, n: u64) -> Option<u64> {
-        self.acked
-            .iter()
-            .filter(|piece| piece.at.n < n)
-            .map(Piece::last_id)
-            .max()
     }
 }
 

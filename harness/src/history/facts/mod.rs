@@ -17,6 +17,7 @@ mod life;
 mod live;
 mod log;
 mod observe;
+mod observe_reader;
 mod query;
 mod reads;
 mod runset;

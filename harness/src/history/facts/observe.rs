@@ -1,12 +1,11 @@
 //! The fold: what each event adds to the facts.
 
-use brokerfall_report::exception::{Exception, Origin};
-use brokerfall_report::history::{Entry, Event, Grade, GroupChange, Phase, Stage, StepState};
-use brokerfall_report::protocol::{CallbackCall, Done, Kind, ReaderEvent};
+use brokerfall_report::history::{Entry, Event, Grade, GroupChange, StepState};
+use brokerfall_report::protocol::Kind;
 
 use super::{
-    Answer, Asked, Commit, Connection, Cure, Excuse, Exit, Facts, Fault, Left, Life, Moment, Seen, Sentinel, Snapshot,
-    Standing, Window, partition_of,
+    Answer, Asked, Commit, Connection, Cure, Excuse, Exit, Facts, Fault, Left, Life, Moment, Sentinel, Snapshot,
+    Standing, Window,
 };
 
 /// Error codes after which a position may go back: the log is not what the reader thought, or the group moves.
@@ -402,287 +401,6 @@ impl Facts {
         }
     }
 
-    fn observe_reader(&mut self, at: Moment, member: &str, index: usize, event: &ReaderEvent) {
-        let phase = self.phase_of(index);
-        let open = !self.is_fixed_for(index);
-        match event {
-            ReaderEvent::Hello(hello) => {
-                self.members.entry(member.to_owned()).or_default().hello = Some(hello.clone());
-            }
-            ReaderEvent::Records { partitions } => {
-                let mut count = 0u64;
-                for delivered in partitions {
-                    let partition = self.partition_mut(&delivered.topic, delivered.partition);
-                    count = count.saturating_add(partition.reads.delivered(at, index, delivered));
-                    if let Some(life) = self.lives.get_mut(index) {
-                        life.tells_offsets |= delivered.offsets.is_some();
-                        life.tells_ids |= delivered.ids.is_some();
-                    }
-                    self.refresh(&delivered.topic, delivered.partition, at);
-                    self.look_for_sentinels(&delivered.topic, delivered.partition, at);
-                }
-                if count > 0 {
-                    let total = self.delivered_total().saturating_add(count);
-                    self.delivered.push((at, total));
-                    if let (true, Some(life)) = (open, self.lives.get_mut(index)) {
-                        life.saw_reading(at);
-                    }
-                }
-            }
-            ReaderEvent::Deleted { keys } => self.observe_deleted(at, index, keys),
-            ReaderEvent::Heartbeat(heartbeat) => {
-                for told in heartbeat.positions.as_deref().unwrap_or_default() {
-                    let reach = self
-                        .partition_mut(&told.topic, told.partition)
-                        .reads
-                        .reach
-                        .entry(index)
-                        .or_default();
-                    if reach.told.last().map(|(_, p)| *p) != Some(told.offset) {
-                        reach.told.push((at, told.offset));
-                        self.refresh(&told.topic, told.partition, at);
-                        self.look_for_sentinels(&told.topic, told.partition, at);
-                    }
-                }
-                let Some(life) = self.lives.get_mut(index) else { return };
-                life.last_heartbeat = Some(at);
-                life.saw_claims(at, &heartbeat.claims);
-                if let Some(&errors) = heartbeat.counters.get("callback_errors")
-                    && life.callback_errors.last().map(|(_, n)| *n) != Some(errors)
-                {
-                    life.callback_errors.push((at, errors));
-                }
-                if open {
-                    if !life.tells_status {
-                        life.saw_status(at, &heartbeat.state);
-                    }
-                    if let Some(age_ms) = heartbeat.loop_age_ms.filter(|age| age.is_finite() && *age >= 0.0) {
-                        life.saw_loop_turn(at.us.saturating_sub((age_ms * 1000.0) as u64));
-                    }
-                }
-            }
-            ReaderEvent::Started => {
-                if let Some(life) = self.lives.get_mut(index) {
-                    life.started.get_or_insert(at);
-                    if open {
-                        life.saw_reading(at);
-                    }
-                }
-                self.excuse(at, index, "the reader started");
-            }
-            ReaderEvent::Stopped { reason, exception } => {
-                if let Some(exception) = exception {
-                    self.saw(at, index, phase, Origin::Reader, true, 1, exception);
-                }
-                if let (true, Some(life)) = (open, self.lives.get_mut(index)) {
-                    life.saw_stopped(at, reason, exception.as_ref());
-                }
-            }
-            ReaderEvent::Done(done) => self.observe_done(at, member, index, phase, done),
-            ReaderEvent::Rebalanced { .. } => self.excuse(at, index, "a rebalance"),
-            ReaderEvent::Reset { .. } => {
-                self.resets.push(at);
-                self.excuse(at, index, "a reset");
-            }
-            ReaderEvent::Committed { offsets } => {
-                for position in offsets {
-                    self.wire.commits.push(Commit {
-                        at,
-                        member: member.to_owned(),
-                        topic: position.topic.clone(),
-                        partition: position.partition,
-                        offset: position.offset,
-                        on_wire: false,
-                    });
-                }
-            }
-            ReaderEvent::CaughtUp => {
-                if let Some(life) = self.lives.get_mut(index) {
-                    life.caught_up.push(at);
-                }
-            }
-            ReaderEvent::Status { state, .. } => {
-                if let (true, Some(life)) = (open, self.lives.get_mut(index)) {
-                    life.tells_status = true;
-                    life.saw_status(at, state);
-                }
-            }
-            ReaderEvent::SnapshotPart { id, entries } => {
-                let asked = self
-                    .asked
-                    .iter()
-                    .rev()
-                    .find(|asked| asked.member == member && asked.id == *id);
-                let Some(asked_at) = asked.map(|asked| asked.at) else {
-                    return;
-                };
-                if let Some(snapshot) = self.snapshots.iter_mut().rev().find(|s| s.asked == asked_at) {
-                    snapshot.entries.extend(entries.iter().cloned());
-                }
-            }
-            ReaderEvent::CallbackEntered(call) => self.observe_struck(at, index, call, false),
-            ReaderEvent::CallbackRaised(call) => self.observe_struck(at, index, call, true),
-            ReaderEvent::Returned { call, error, .. } => {
-                if let Some(exception) = error {
-                    self.saw(at, index, phase, Origin::Reader, false, 1, exception);
-                }
-                if let (true, Some(life)) = (open, self.lives.get_mut(index)) {
-                    life.saw_returned(at, call, error.as_ref());
-                }
-                // The caller may call again, which begins a session of its own.
-                self.excuse(at, index, "a call that came back");
-            }
-            ReaderEvent::Error {
-                origin,
-                fatal,
-                exception,
-                count,
-            } => {
-                self.errors.push((at, index, *origin, *count));
-                self.saw(at, index, phase, *origin, *fatal, *count, exception);
-                if let (true, Some(life)) = (open, self.lives.get_mut(index)) {
-                    life.saw_error(at, *origin, *fatal, exception);
-                }
-            }
-        }
-    }
-
-    fn observe_deleted(&mut self, at: Moment, index: usize, keys: &[String]) {
-        if let Some(life) = self.lives.get_mut(index) {
-            life.keys_deleted = life.keys_deleted.saturating_add(keys.len() as u64);
-        }
-        let Some(topic) = self.table_topic().map(str::to_owned) else {
-            return;
-        };
-        let mut partitions: Vec<u32> = keys.iter().filter_map(|key| partition_of(key)).collect();
-        partitions.sort_unstable();
-        partitions.dedup();
-        for partition in partitions {
-            self.partition_mut(&topic, partition).reads.touched.push(at);
-            self.last_progress = self.last_progress.max(Some(at.us));
-        }
-    }
-
-    fn observe_done(&mut self, at: Moment, member: &str, index: usize, phase: Phase, done: &Done) {
-        if let Some(exception) = &done.error {
-            self.saw(at, index, phase, Origin::Reader, false, 1, exception);
-        }
-        let open = !self.is_fixed_for(index);
-        let Some(asked) = self
-            .asked
-            .iter_mut()
-            .rev()
-            .find(|asked| asked.member == member && asked.id == done.id)
-        else {
-            return;
-        };
-        asked.answer = Some((at, done.clone()));
-        let (command, asked_at) = (asked.command.clone(), asked.at);
-        match command.as_str() {
-            "start" | "restart" => {
-                if let Some(life) = self.lives.get_mut(index) {
-                    if done.ok {
-                        life.started.get_or_insert(at);
-                    } else if open {
-                        life.saw_start_fail(at, done.error.as_ref());
-                    }
-                }
-            }
-            "snapshot" if done.ok => self.snapshot_complete(at, index, asked_at),
-            _ => {}
-        }
-    }
-
-    fn snapshot_complete(&mut self, at: Moment, index: usize, asked_at: Moment) {
-        let Some(place) = self.snapshots.iter().rposition(|s| s.asked == asked_at) else {
-            return;
-        };
-        let Some(topic) = self.table_topic().map(str::to_owned) else {
-            return;
-        };
-        // Only the newest complete one is judged; a table of 500,000 keys is worth not keeping twice.
-        let Some(snapshot) = self.snapshots.get_mut(place) else {
-            return;
-        };
-        snapshot.done = Some(at);
-        let mut highest = std::collections::BTreeMap::new();
-        for (key, id) in &snapshot.entries {
-            if let (Some(partition), Some(id)) = (partition_of(key), id) {
-                let last = highest.entry(partition).or_insert(*id);
-                *last = (*id).max(*last);
-            }
-        }
-        let mut shown = Vec::new();
-        for (sentinel, record) in self.pending_sentinels() {
-            if record.topic == topic {
-                let generator = self.generator(&topic);
-                let key = generator.map(|generator| generator.key(record.partition, record.id));
-                let entries = self.snapshots.get(place).map(|s| &s.entries);
-                if let (Some(key), Some(entries)) = (key, entries)
-                    && entries.get(&key) == Some(&Some(record.id))
-                {
-                    shown.push((sentinel, record.partition));
-                }
-            }
-        }
-        for (sentinel, partition) in shown {
-            self.sentinel_seen(sentinel, &topic, partition, at);
-        }
-        for (partition, last) in highest {
-            let partition_facts = self.partition_mut(&topic, partition);
-            // A snapshot cannot show what the oracle never wrote; that is for the invariants to say, not a position.
-            if partition_facts.log.offset_of(last).is_some() {
-                let reach = partition_facts.reads.reach.entry(index).or_default();
-                reach.last_id = reach.last_id.max(Some(last));
-            }
-            self.refresh(&topic, partition, at);
-        }
-        self.snapshots.drain(..place);
-    }
-
-    fn observe_struck(&mut self, at: Moment, index: usize, call: &CallbackCall, raised: bool) {
-        self.struck.push((at, index, call.clone(), raised));
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "they are the fields of one record")]
-    fn saw(
-        &mut self,
-        at: Moment,
-        index: usize,
-        phase: Phase,
-        origin: Origin,
-        fatal: bool,
-        count: u64,
-        exception: &Exception,
-    ) {
-        // What a cure's fresh reader raises says nothing of the patient.
-        if self.is_cure(index) {
-            return;
-        }
-        let key = exception.fingerprint(phase, origin);
-        let seen = self.seen.entry(key).or_insert_with(|| Seen {
-            exception: exception.clone(),
-            origin,
-            phase,
-            fatal: false,
-            count: 0,
-            first: at,
-            life: Some(index),
-        });
-        seen.fatal |= fatal;
-        seen.count = seen.count.saturating_add(count);
-    }
-
-    fn excuse(&mut self, at: Moment, life: usize, what: &'static str) {
-        self.excuses.push(Excuse {
-            at,
-            life: Some(life),
-            client: None,
-            partition: None,
-            what,
-        });
-    }
-
     /// The life that an event of this incarnation belongs to; a higher incarnation begins a new one.
     fn life_of(&mut self, member: &str, inc: u32, at: Moment) -> usize {
         let Some(last) = self.last_life(member) else {
@@ -727,7 +445,7 @@ impl Facts {
     }
 
     /// Brings the patient's position in a partition up to date.
-    fn refresh(&mut self, topic: &str, partition: u32, at: Moment) {
+    pub(super) fn refresh(&mut self, topic: &str, partition: u32, at: Moment) {
         let group = self.kind() == Kind::Group;
         let mut position = None;
         if let Some(facts) = self.partition(topic, partition) {
@@ -743,7 +461,7 @@ impl Facts {
         }
     }
 
-    fn look_for_sentinels(&mut self, topic: &str, partition: u32, at: Moment) {
+    pub(super) fn look_for_sentinels(&mut self, topic: &str, partition: u32, at: Moment) {
         let mut arrived = Vec::new();
         for (sentinel, record) in self.pending_sentinels() {
             if record.topic == topic && record.partition == partition {
@@ -763,7 +481,9 @@ impl Facts {
         }
     }
 
-    fn pending_sentinels(&self) -> impl Iterator<Item = (usize, &brokerfall_report::history::SentinelRecord)> {
+    pub(super) fn pending_sentinels(
+        &self,
+    ) -> impl Iterator<Item = (usize, &brokerfall_report::history::SentinelRecord)> {
         self.sentinels.iter().enumerate().flat_map(|(i, sentinel)| {
             sentinel
                 .records
@@ -773,7 +493,7 @@ impl Facts {
         })
     }
 
-    fn sentinel_seen(&mut self, sentinel: usize, topic: &str, partition: u32, at: Moment) {
+    pub(super) fn sentinel_seen(&mut self, sentinel: usize, topic: &str, partition: u32, at: Moment) {
         if let Some(sentinel) = self.sentinels.get_mut(sentinel) {
             for (record, arrived) in &mut sentinel.records {
                 if record.topic == topic && record.partition == partition {
@@ -783,25 +503,8 @@ impl Facts {
         }
     }
 
-    /// The phase that a life is in now.
-    fn phase_of(&self, index: usize) -> Phase {
-        let Some(life) = self.lives.get(index) else {
-            return Phase::Start;
-        };
-        let stopping = matches!(self.stage(), Some(Stage::Stopping | Stage::Closing));
-        if life.asked_to_close.is_some() || stopping {
-            Phase::Close
-        } else if life.started.is_none() && self.delivered_total() == 0 {
-            Phase::Start
-        } else if self.reached_targets() {
-            Phase::Live
-        } else {
-            Phase::CatchUp
-        }
-    }
-
     /// The life's verdict is fixed: what it does from here on is not judged.
-    fn is_fixed_for(&self, index: usize) -> bool {
+    pub(super) fn is_fixed_for(&self, index: usize) -> bool {
         match (self.fixed(), self.lives.get(index)) {
             (Some(fixed), Some(life)) => life.born < fixed,
             _ => false,

@@ -70,6 +70,20 @@ impl RunSet {
         gaps
     }
 
+    /// The parts of `first..=last` that are in the set, rising.
+    pub fn within(&self, first: u64, last: u64) -> Vec<(u64, u64)> {
+        if last < first {
+            return Vec::new();
+        }
+        let before = self.runs.range(..first).next_back();
+        before
+            .into_iter()
+            .chain(self.runs.range(first..=last))
+            .map(|(&a, &b)| (a.max(first), b.min(last)))
+            .filter(|(a, b)| a <= b)
+            .collect()
+    }
+
     /// How many numbers are in the set.
     pub fn count(&self) -> u64 {
         self.runs
@@ -116,6 +130,8 @@ mod tests {
             let (first, last) = (ask.0, ask.0 + ask.1);
             let missing: Vec<u64> = set.gaps(first, last).into_iter().flat_map(|(a, b)| a..=b).collect();
             prop_assert_eq!(missing, (first..=last).filter(|n| !plain.contains(n)).collect::<Vec<_>>());
+            let present: Vec<u64> = set.within(first, last).into_iter().flat_map(|(a, b)| a..=b).collect();
+            prop_assert_eq!(present, plain.range(first..=last).copied().collect::<Vec<_>>());
             prop_assert_eq!(set.count(), plain.len() as u64);
             prop_assert_eq!(set.touches(first, last), plain.range(first..=last).next().is_some());
             for n in 0..90 {

@@ -1,0 +1,257 @@
+//! What a reader owes: records that were there when it passed them.
+
+use std::collections::BTreeMap;
+
+use brokerfall_report::protocol::Kind;
+use brokerfall_report::protocol::Reset;
+
+use crate::history::facts::{Facts, Log, Moment, Partition, RunSet, Segment, not_tombstone, partition_of};
+
+/// Lives that answer for the same records: all of a group's; of any other kind each patient for itself, because it
+/// starts anew.
+pub(super) fn scopes(facts: &Facts) -> Vec<Vec<usize>> {
+    if facts.kind() == Kind::Group {
+        let lives: Vec<usize> = (0..facts.lives().len()).filter(|&life| !facts.is_cure(life)).collect();
+        if lives.is_empty() { Vec::new() } else { vec![lives] }
+    } else {
+        facts.patients().into_iter().map(|life| vec![life]).collect()
+    }
+}
+
+/// Whether deliveries can be told apart record by record.
+pub(super) fn tells_records(facts: &Facts) -> bool {
+    facts.lives().iter().any(|life| life.tells_ids || life.tells_offsets)
+}
+
+/// What one scope was given of one partition.
+pub(super) struct Given<'a> {
+    facts: &'a Facts,
+    topic: &'a str,
+    partition: u32,
+    log: &'a Log,
+    segments: Vec<Segment>,
+}
+
+impl<'a> Given<'a> {
+    /// What `scope` was given before the verdict was fixed.
+    pub(super) fn new(facts: &'a Facts, scope: &[usize], topic: &'a str, partition: u32, of: &'a Partition) -> Self {
+        let end = facts.end();
+        let segments = of
+            .reads
+            .segments
+            .iter()
+            .filter(|segment| segment.at.n < end.n && scope.contains(&segment.life))
+            .copied()
+            .collect();
+        Self {
+            facts,
+            topic,
+            partition,
+            log: &of.log,
+            segments,
+        }
+    }
+
+    /// Runs of ids that a segment holds.
+    fn ids_of(&self, segment: &Segment) -> Vec<(u64, u64)> {
+        match (
+            segment.id.zip(segment.last_id()),
+            segment.offset.zip(segment.last_offset()),
+        ) {
+            (Some(run), _) => vec![run],
+            (None, Some((first, last))) => self.log.ids_between(first, last),
+            (None, None) => Vec::new(),
+        }
+    }
+
+    /// One above the highest offset that a segment passes.
+    fn passes(&self, segment: &Segment) -> u64 {
+        segment
+            .last_offset()
+            .map(|offset| offset.saturating_add(1))
+            .or_else(|| segment.last_id().and_then(|id| self.log.passed_by_id(id)))
+            .unwrap_or(0)
+    }
+
+    /// Ids given in segments that `counts`.
+    pub(super) fn ids(&self, counts: impl Fn(&Segment) -> bool) -> RunSet {
+        let mut ids = RunSet::default();
+        for segment in self.segments.iter().filter(|segment| counts(segment)) {
+            for (a, b) in self.ids_of(segment) {
+                ids.insert(a, b);
+            }
+        }
+        ids
+    }
+
+    /// The position before event `n`.
+    fn position_before(&self, n: u64) -> u64 {
+        self.segments
+            .iter()
+            .filter(|segment| segment.at.n < n)
+            .map(|segment| self.passes(segment))
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// From which offset on records are owed: under reset `latest` from the first one delivered.
+    pub(super) fn owed_from(&self) -> u64 {
+        let latest = self.facts.opened().is_some_and(|opened| opened.reset == Reset::Latest);
+        if !latest {
+            return 0;
+        }
+        let first = self.segments.first().and_then(|segment| {
+            segment
+                .offset
+                .or_else(|| segment.id.and_then(|id| self.log.offset_of(id)))
+        });
+        first.unwrap_or(u64::MAX)
+    }
+
+    /// Ids that are not owed whatever the log holds: handed to a callback that misbehaved, known by key only, or jumped
+    /// over by a reader that declares so.
+    pub(super) fn exempt(&self, id: u64, offset: u64, struck_keys: &mut BTreeMap<String, u64>) -> bool {
+        let generator = self.facts.generator(self.topic);
+        if !self.facts.tells_tombstones() && !not_tombstone(generator)(id) {
+            return true;
+        }
+        for (_, _, call, _) in self.facts.struck() {
+            let here = call
+                .key
+                .as_deref()
+                .and_then(partition_of)
+                .is_none_or(|p| p == self.partition);
+            if here && call.offset == Some(offset) {
+                return true;
+            }
+        }
+        let key = generator.map(|generator| generator.key(self.partition, id));
+        if let Some(left) = key.and_then(|key| struck_keys.get_mut(&key)) {
+            if *left > 0 {
+                *left -= 1;
+                return true;
+            }
+        }
+        self.jumped(offset)
+    }
+
+    /// Keys of records whose callback misbehaved and whose offset is not known, with how often.
+    pub(super) fn struck_keys(&self) -> BTreeMap<String, u64> {
+        let mut keys = BTreeMap::new();
+        for (_, _, call, raised) in self.facts.struck() {
+            if let (Some(key), None, false) = (&call.key, call.offset, *raised) {
+                *keys.entry(key.clone()).or_default() += 1;
+            }
+        }
+        keys
+    }
+
+    /// Whether an offset lies in a jump that followed an out-of-range answer, of a reader that declares such jumps.
+    fn jumped(&self, offset: u64) -> bool {
+        if !self
+            .facts
+            .opened()
+            .is_some_and(|opened| opened.reader.declares.skips_on_reset)
+        {
+            return false;
+        }
+        self.facts.wire().answers.iter().any(|answer| {
+            answer.code.name == "OFFSET_OUT_OF_RANGE"
+                && answer.topic.as_deref().is_none_or(|topic| topic == self.topic)
+                && answer.partition.is_none_or(|partition| partition == self.partition)
+                && self.position_before(answer.at.n) <= offset
+                && self
+                    .segments
+                    .iter()
+                    .filter(|segment| segment.at.n > answer.at.n)
+                    .map(|segment| self.passes(segment).saturating_sub(segment.len))
+                    .next()
+                    .is_some_and(|next| offset < next)
+        })
+    }
+
+    /// Acknowledged records below the position that a later scan still found, and that are not in `given`.
+    pub(super) fn missing(&self, given: &RunSet) -> Missing {
+        let end = self.facts.end();
+        let from = self.owed_from();
+        let mut missing = Missing::default();
+        let mut found = RunSet::default();
+        let mut scanned = RunSet::default();
+        for scan in &self.log.scans {
+            let passed = self.position_before(scan.at.n.min(end.n));
+            for piece in self.log.acked() {
+                let (a, b) = (
+                    piece.offset.max(from),
+                    piece.last_offset().min(passed.saturating_sub(1)),
+                );
+                let (Some(a), Some(b), true) = (piece.id_at(a), piece.id_at(b), passed > 0 && a <= b) else {
+                    continue;
+                };
+                for (a, b) in scan.ids.within(a, b) {
+                    for (a, b) in given.gaps(a, b) {
+                        if !found.touches(a, b) {
+                            missing.scan.get_or_insert(scan.at);
+                        }
+                        found.insert(a, b);
+                    }
+                }
+            }
+            if passed > 0 {
+                scanned.insert(0, passed - 1);
+            }
+        }
+        let passed = self.position_before(end.n);
+        missing.undecided = passed > 0 && !scanned.contains(passed - 1);
+        let mut struck_keys = self.struck_keys();
+        for (a, b) in found.runs() {
+            for id in a..=b {
+                let offset = self.log.offset_of(id).unwrap_or(u64::MAX);
+                if !self.exempt(id, offset, &mut struck_keys) {
+                    missing.ids.insert(id, id);
+                }
+            }
+        }
+        for piece in self.log.acked() {
+            let (a, b) = (
+                piece.offset.max(from),
+                piece.last_offset().min(passed.saturating_sub(1)),
+            );
+            if let (Some(a), Some(b), true) = (piece.id_at(a), piece.id_at(b), passed > 0 && a <= b) {
+                for (a, b) in given.gaps(a, b) {
+                    missing.unread += (b - a + 1) - found.within(a, b).iter().map(|(a, b)| b - a + 1).sum::<u64>();
+                }
+            }
+        }
+        missing
+    }
+
+    /// The last delivery before an id, for the reader of a report.
+    pub(super) fn last_before(&self, id: u64) -> Option<(u64, Moment)> {
+        self.segments
+            .iter()
+            .rev()
+            .filter_map(|segment| {
+                let last = self
+                    .ids_of(segment)
+                    .into_iter()
+                    .map(|(_, b)| b)
+                    .filter(|b| *b < id)
+                    .max()?;
+                Some((last, segment.at))
+            })
+            .max_by_key(|(last, _)| *last)
+    }
+}
+
+/// Records that were owed and not delivered.
+#[derive(Debug, Default)]
+pub(super) struct Missing {
+    /// Their ids.
+    pub(super) ids: RunSet,
+    /// The first scan that found one of them.
+    pub(super) scan: Option<Moment>,
+    /// Records passed unread that no later scan found: compacted or expired, not owed.
+    pub(super) unread: u64,
+    /// No scan was made after the reader's last step.
+    pub(super) undecided: bool,
+}

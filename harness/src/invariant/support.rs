@@ -1,0 +1,1 @@
+//! Histories as literals, for tests of invariants and verdicts.
