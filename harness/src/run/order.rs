@@ -29,6 +29,8 @@ pub struct Order {
     pub keep_up: bool,
 }
 
+/// Session timeout on the mock cluster where the scenario sets none, milliseconds.
+const MOCK_SESSION_MS: u64 = 6_000;
 /// Recovery window without a limit of scenario or manifest, milliseconds: healthy libraries took up to 39 s (kafkajs
 /// 2.2.4 after a broker kill, measured 9 of 9).
 const WITHIN_MS: f64 = 60_000.0;
@@ -70,7 +72,7 @@ impl Order {
             group: self.group(),
             reset: plan.reader.reset,
             isolation: plan.reader.isolation,
-            session_ms: plan.reader.session.map(|session| u64::try_from(session.as_millis()).unwrap_or(u64::MAX)),
+            session_ms: self.session_ms(),
             topics: plan
                 .topics
                 .iter()
@@ -101,6 +103,14 @@ impl Order {
             started_at: now_rfc3339(),
             reproduce: self.reproduce.clone(),
         }
+    }
+
+    /// Session timeout of the group, milliseconds; absent for kinds without one. The mock cluster makes every join but
+    /// the first wait the whole session timeout, so that its default is short there: 6 s is the least that a real
+    /// broker allows (`group.min.session.timeout.ms`).
+    pub fn session_ms(&self) -> Option<u64> {
+        let asked = self.plan.reader.session.map(|session| u64::try_from(session.as_millis()).unwrap_or(u64::MAX));
+        asked.or_else(|| self.group().map(|_| MOCK_SESSION_MS))
     }
 
     /// Scenario before manifest before default.

@@ -47,6 +47,8 @@ pub struct Rig {
     pub election: Duration,
     /// Folder of the run's artifacts.
     pub folder: PathBuf,
+    /// Session timeout of the group, milliseconds.
+    pub session_ms: Option<u64>,
     /// Limits of the run.
     pub limits: Limits,
     sampler: Sampler,
@@ -81,6 +83,7 @@ impl Rig {
         recorder: Recorder,
         group: Option<String>,
         folder: PathBuf,
+        session_ms: Option<u64>,
         limits: Limits,
     ) -> Self {
         let election = plan.cluster.election;
@@ -96,6 +99,7 @@ impl Rig {
             processes: AtomicU32::new(0),
             recorder,
             folder,
+            session_ms,
             limits,
             members: Mutex::new(Vec::new()),
             in_force: Mutex::new(Vec::new()),
@@ -162,7 +166,7 @@ impl Rig {
             client_id: member.to_owned(),
             reset: reader.reset,
             isolation: reader.isolation,
-            session_ms: reader.session.map(|session| u64::try_from(session.as_millis()).unwrap_or(u64::MAX)),
+            session_ms: self.session_ms,
             state_dir: Some(state.to_string_lossy().into_owned()),
             options: reader.options.clone(),
         })

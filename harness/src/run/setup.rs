@@ -90,6 +90,7 @@ pub(crate) async fn up(order: &Order, recorder: &Recorder) -> Result<Rig, RunErr
         recorder.clone(),
         order.group(),
         order.folder.clone(),
+        order.session_ms(),
         order.limits(),
     ))
 }

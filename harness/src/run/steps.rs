@@ -3,19 +3,23 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use brokerfall_report::history::{Event, Grade, Phase, Proof, Stage, StepState};
 use brokerfall_report::protocol::{Command, Done};
 
 use super::finish;
 use super::rig::{InForce, Rig};
 use super::setup::RunError;
-use crate::fault::{FaultError, FaultSpec, PROOF};
+use crate::fault::{FaultError, FaultSpec, Heal, PROOF};
 use crate::history::facts::Facts;
 use crate::reader::host::{HostError, ReaderProcess};
 use crate::scenario::plan::{Action, Step};
 
 /// How long the library's own start call may take beyond the recovery window before the harness stops waiting for it.
 const START_SLACK: Duration = Duration::from_secs(30);
+
+/// How long a member that leaves may take to close.
+const LEAVE: Duration = Duration::from_secs(10);
 
 /// How long a heal waits for the grade of evidence that its fault was asked to reach: a reader that polls once in its
 /// default interval of 5 s (kafkajs, idle) must have met it.
@@ -142,12 +146,7 @@ async fn take(rig: &Arc<Rig>, index: usize, step: &Step) -> Result<bool, RunErro
         Action::Barrier => ask_all(rig, || Command::Barrier { timeout_ms: millis(COMMAND) }).await,
         Action::Commit => ask_all(rig, || Command::Commit).await,
         Action::Restart => ask_all(rig, || Command::Restart).await,
-        Action::Join => {
-            let member = format!("r{}", rig.readers().len() + 1);
-            if let Ok(reader) = rig.spawn(&member).await {
-                start_member(rig, reader);
-            }
-        }
+        Action::Join => join(rig, &step.name).await,
     }
     moved(StepState::Done, String::new());
     Ok(true)
@@ -238,6 +237,34 @@ async fn inject(rig: &Arc<Rig>, step: &Step, spec: &FaultSpec, grade: Grade) -> 
     }));
     rig.hold(InForce { name: name.clone(), grade, closes_path: fault.closes_path(), heal: injected.heal });
     Ok(true)
+}
+
+/// Starts another member of the same reader. Healing the step lets it leave.
+async fn join(rig: &Arc<Rig>, step: &str) {
+    let member = format!("r{}", rig.readers().len() + 1);
+    // A member that does not come is seen in the history, like the first one.
+    if let Ok(reader) = rig.spawn(&member).await {
+        start_member(rig, reader.clone());
+        let heal = Box::new(Joined { reader });
+        rig.hold(InForce { name: step.to_owned(), grade: Grade::Injected, closes_path: false, heal });
+    }
+}
+
+/// A member that joined in a step.
+struct Joined {
+    reader: Arc<ReaderProcess>,
+}
+
+#[async_trait]
+impl Heal for Joined {
+    fn stays_in_force(&self) -> bool {
+        false
+    }
+
+    async fn heal(self: Box<Self>, _rig: &Rig) -> Result<String, FaultError> {
+        self.reader.shut_down(LEAVE).await;
+        Ok(format!("member {} has left", self.reader.member()))
+    }
 }
 
 /// Longer than any run; the watcher is ended with the run.
