@@ -51,7 +51,8 @@ pub trait Link: Send + Sync {
     /// Connections of this client that are open now; an empty client id counts all.
     fn open_connections(&self, client: &str) -> u32;
 
-    /// Milliseconds since a client last sent a request of this api; `None` when it never did.
+    /// Milliseconds since a client last sent a request of this api; `None` when it never did. An empty client id means
+    /// any client.
     fn last_request_age_ms(&self, client: &str, api: &str) -> Option<u64>;
 
     /// Flushes what taps have counted into the history.
