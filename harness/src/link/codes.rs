@@ -235,6 +235,20 @@ pub const API_NAMES: &[(i16, &str)] = &[
     (92, "DeleteShareGroupOffsets"),
 ];
 
+/// Apis whose answers a rule of the link can turn into errors.
+pub const ANSWERABLE_APIS: [&str; 10] = [
+    "Fetch",
+    "ListOffsets",
+    "Metadata",
+    "OffsetCommit",
+    "OffsetFetch",
+    "FindCoordinator",
+    "JoinGroup",
+    "Heartbeat",
+    "LeaveGroup",
+    "SyncGroup",
+];
+
 /// The name of an error code; [`UNKNOWN_CODE`] for one that is not in the table.
 ///
 /// ```

@@ -64,7 +64,8 @@ pub trait Link: Send + Sync {
         }
     }
 
-    /// Milliseconds since a client last sent a request of this api; `None` when it never did.
+    /// Milliseconds since a client last sent a request of this api; `None` when it never did. An empty client id means
+    /// any client.
     fn last_request_age_ms(&self, client: &str, api: &str) -> Option<u64>;
 
     /// Flushes what taps have counted into the history.

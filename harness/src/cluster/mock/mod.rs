@@ -47,11 +47,12 @@ const PROBE_EVERY: Duration = Duration::from_millis(2);
 const PROBE_WITHIN: Duration = Duration::from_millis(50);
 
 /// How this cluster differs from Apache Kafka.
-const PROPERTIES: [&str; 10] = [
+const PROPERTIES: [&str; 11] = [
     "emulated: librdkafka's mock brokers share one process and one log per partition",
     "api versions end at JoinGroup 5, SyncGroup 3, LeaveGroup 2, Heartbeat 4, ApiVersions 2",
     "ConsumerGroupHeartbeat, GetTelemetrySubscriptions and PushTelemetry are not offered",
     "ApiVersions above 2 and Metadata above 8 are malformed on direct ports; the link cures both",
+    "errors of FindCoordinator, JoinGroup and SyncGroup hold nulls that no client can read; the link sends them empty",
     "initial rebalance delay 0; a later join waits the whole session timeout less 1 s",
     "INVALID_REQUEST (42) in SyncGroup or Heartbeat is the mock's own deviation and voids the run",
     "leaders and coordinators move when the harness says so; nothing is re-replicated",

@@ -120,11 +120,19 @@ impl Connection {
                 () = sleep_until(Instant::now() + HELD_TICK) => {}
             }
         }
-        let epoch = self.guard.epoch;
-        tokio::select! {
-            biased;
-            _ = control.wait_for(|now| now.kills(epoch)) => Err(End::Cut),
-            connected = TcpStream::connect(self.broker.upstream) => connected.map_err(|_| End::Reset(Side::Broker)),
+        // Goes on through changes of the control, all but those that end it: a connect to a stopped process may hang.
+        let connecting = TcpStream::connect(self.broker.upstream);
+        tokio::pin!(connecting);
+        loop {
+            tokio::select! {
+                _ = control.changed() => {}
+                connected = &mut connecting => return connected.map_err(|_| End::Reset(Side::Broker)),
+            }
+            let now = *control.borrow_and_update();
+            self.guard.saw(now.version);
+            if now.kills(self.guard.epoch) {
+                return Err(End::Cut);
+            }
         }
     }
 
