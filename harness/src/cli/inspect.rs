@@ -109,10 +109,7 @@ pub(crate) fn readers(args: &ReadersArgs) -> ExitCode {
 pub(crate) fn judge(args: &JudgeArgs) -> ExitCode {
     let entries = match verdict::read(&args.history) {
         Ok(entries) => entries,
-        Err(cause) => {
-            say::note(&format!("error: cannot read the history {}: {cause}", args.history.display()));
-            return ExitCode::Usage;
-        }
+        Err(cause) => return usage(&cause),
     };
     let judgement = verdict::judge(&entries);
     let report = RunReport::from_history(entries, &judgement);

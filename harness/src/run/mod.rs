@@ -72,7 +72,7 @@ pub async fn run(order: Order, recorder: Recorder, cancel: Cancel) -> std::io::R
     }
     recorder.record(Event::Closed);
     recorder.flush()?;
-    let judgement = verdict::judge_file(&history)?;
+    let judgement = verdict::judge_file(&history).map_err(std::io::Error::other)?;
     Ok(Ran { history, judgement })
 }
 
@@ -124,7 +124,7 @@ pub fn skip(order: &Order, recorder: &Recorder, reason: String, enable: String) 
     recorder.record(Event::Closed);
     recorder.flush()?;
     let history = order.history();
-    let judgement = verdict::judge_file(&history)?;
+    let judgement = verdict::judge_file(&history).map_err(std::io::Error::other)?;
     Ok(Ran { history, judgement })
 }
 

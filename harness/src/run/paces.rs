@@ -153,7 +153,7 @@ async fn drive(rig: &Rig, paces: &mut Paces) -> Result<(), RunError> {
     );
     rig.oracle.scan_all().await?;
     for id in ["no_phantom_record", "in_order", "no_lost_record", "converges"] {
-        if let Some(Outcome::Violated { text, .. }) = recorder.with(|facts| invariant::outcome(id, facts)) {
+        if let Some(Outcome::Violated { text, .. }) = recorder.with(|facts| Some((invariant::by_id(id)?.judge)(facts))) {
             paces.bad("what is reported agrees with the log", format!("{id}: {text}"));
         }
     }
