@@ -86,7 +86,7 @@ pub(super) fn fault_in_force(facts: &Facts) -> bool {
 }
 
 /// The ends of the patients, once all of them have ended by themselves before the verdict was fixed.
-pub(super) fn ends(facts: &Facts) -> Option<Vec<Ended<'_>>> {
+pub(crate) fn ends(facts: &Facts) -> Option<Vec<Ended<'_>>> {
     let end = facts.end();
     let patients = facts.patients();
     let ends: Option<Vec<_>> = patients
