@@ -311,15 +311,14 @@ fn environment_voids(facts: &Facts) -> Vec<VoidReason> {
     let died = died(facts);
     let after_death = |n: u64| died.is_some_and(|died| n > died);
     let first_fault = facts.faults().all.first().map(|fault| fault.injecting.n);
-    if let Some(died) = died {
-        if !opened.faults.is_empty() && first_fault.is_none_or(|first| died < first) {
+    if let Some(died) = died
+        && !opened.faults.is_empty() && first_fault.is_none_or(|first| died < first) {
             add(
                 VoidWhose::Reader,
                 "the reader ended before the first fault: it was not healthy before".to_owned(),
                 vec![died],
             );
         }
-    }
     for (n, fault, wanted, text) in &troubles.not_proven {
         let injecting = facts.faults().named(fault).map(|fault| fault.injecting.n);
         match wanted {
@@ -475,11 +474,13 @@ fn undecided_voids(facts: &Facts, invariants: &[Invariant], findings: &[Finding]
             None => texts.push(format!("`{name}` is named in [expect] and is no invariant")),
         }
     }
+    // Where the scenario takes all of them out of judging (a callback that hangs), none is missed.
     let progress: Vec<&Finding> = findings
         .iter()
         .filter(|finding| invariants.iter().any(|i| i.is_progress && i.id == finding.invariant))
+        .filter(|finding| !opened.expect.not_judged.contains_key(&finding.invariant))
         .collect();
-    if progress.iter().all(|finding| why(&finding.outcome).is_some()) {
+    if !progress.is_empty() && progress.iter().all(|finding| why(&finding.outcome).is_some()) {
         let reasons: Vec<String> = progress
             .iter()
             .filter_map(|finding| Some(format!("{}: {}", finding.invariant, why(&finding.outcome)?)))
