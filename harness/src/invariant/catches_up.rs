@@ -26,17 +26,21 @@ pub(super) fn judge(facts: &Facts) -> Outcome {
     let until = if quiet { sentinel.unwrap_or(end).min(end) } else { end };
 
     let (mut open, mut last_us, mut events) = (Vec::new(), since.us, vec![since.n]);
+    let mut waiting = Vec::new();
     events.extend(heal.map(|heal| heal.n));
     for target in &targets {
         match reached_at(facts, target, since, until) {
             Some(us) => last_us = last_us.max(us),
-            None => open.push(format!(
-                "{}-{} (position {}, end {})",
-                target.topic,
-                target.partition,
-                position_text(facts, target, until),
-                target.offset
-            )),
+            None => {
+                waiting.push((target.topic.as_str(), target.partition));
+                open.push(format!(
+                    "{}-{} (position {}, end {})",
+                    target.topic,
+                    target.partition,
+                    position_text(facts, target, until),
+                    target.offset
+                ));
+            }
         }
     }
     if open.is_empty() {
@@ -81,7 +85,7 @@ pub(super) fn judge(facts: &Facts) -> Outcome {
         "the end was not reached on {} within {within} of the start or last heal",
         open.join(", ")
     );
-    let mut kind = alive_kind(facts, from_us);
+    let mut kind = alive_kind(facts, &waiting, from_us);
     if kind == FailureKind::Slow && woken_by_sentinel(facts) {
         kind = FailureKind::Stuck;
     }

@@ -97,7 +97,8 @@ pub(super) fn steps(facts: &Facts, topic: &str, partition: u32) -> Steps {
         if segment.at.n >= end.n || facts.is_cure(segment.life) {
             continue;
         }
-        let Some((first, last)) = numbers(segment) else {
+        let by_id = facts.lives().get(segment.life).is_some_and(|life| life.tells_ids);
+        let Some((first, last)) = numbers(segment, by_id) else {
             continue;
         };
         let (had, highest) = lives.entry(segment.life).or_default();
@@ -120,7 +121,7 @@ pub(super) fn steps(facts: &Facts, topic: &str, partition: u32) -> Steps {
                         first,
                         fresh: had.gaps(first, below).first().map(|(a, _)| *a),
                         again: had.within(first, below).first().map(|(a, _)| *a),
-                        by_id: segment.id.is_some(),
+                        by_id,
                     });
                     *highest = Some((top.max(last), segment.at));
                 }
@@ -133,11 +134,13 @@ pub(super) fn steps(facts: &Facts, topic: &str, partition: u32) -> Steps {
     steps
 }
 
-fn numbers(segment: &Segment) -> Option<(u64, u64)> {
-    segment
-        .id
-        .zip(segment.last_id())
-        .or_else(|| segment.offset.zip(segment.last_offset()))
+/// Ids and offsets are two scales: a life is followed on one of them.
+fn numbers(segment: &Segment, by_id: bool) -> Option<(u64, u64)> {
+    if by_id {
+        segment.id.zip(segment.last_id())
+    } else {
+        segment.offset.zip(segment.last_offset())
+    }
 }
 
 /// Whether something lets the position go back between two deliveries of a life.

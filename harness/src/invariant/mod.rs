@@ -24,11 +24,14 @@ pub mod restart_cures;
 pub mod status_honest;
 pub mod stops_cleanly;
 #[cfg(test)]
-mod support;
+pub(crate) mod support;
+#[cfg(test)]
+mod tests;
 
 use brokerfall_report::verdict::{Behind, FailureKind, Outcome};
 
 use crate::history::facts::Facts;
+pub(crate) use progress::ends as patients_ended;
 
 /// An invariant.
 #[derive(Debug, Clone, Copy)]
@@ -179,12 +182,8 @@ fn held(text: impl Into<String>) -> Outcome {
     Outcome::Held { text: text.into() }
 }
 
-const fn undecided_text(why: String) -> Outcome {
-    Outcome::Undecided { why }
-}
-
 fn undecided(why: impl Into<String>) -> Outcome {
-    undecided_text(why.into())
+    Outcome::Undecided { why: why.into() }
 }
 
 fn not_applicable(missing: impl Into<String>) -> Outcome {
@@ -193,7 +192,7 @@ fn not_applicable(missing: impl Into<String>) -> Outcome {
     }
 }
 
-/// A violation without a kind of its own; see [`of_kind`].
+/// A violation without a kind of its own ([`of_kind`] gives it one).
 fn violated(mut events: Vec<u64>, text: impl Into<String>) -> Outcome {
     events.sort_unstable();
     events.dedup();

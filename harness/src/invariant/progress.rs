@@ -2,7 +2,7 @@
 
 use brokerfall_report::verdict::{Behind, FailureKind};
 
-use crate::history::facts::{Ended, Facts, HowEnded};
+use crate::history::facts::{Ended, Facts, HowEnded, Moment, Reads};
 
 /// CPU of a reader that stands still and yet works, in cores.
 const HOT_CORES: f64 = 0.5;
@@ -58,21 +58,26 @@ pub(super) fn last_progress_us(facts: &Facts) -> u64 {
     let born = facts.lives().first().map_or(0, |life| life.born.us);
     facts
         .partitions()
-        .flat_map(|(_, _, of)| {
-            let rises = of.reads.marks.iter().enumerate().filter_map(|(i, mark)| {
-                let before = i
-                    .checked_sub(1)
-                    .and_then(|i| of.reads.marks.get(i))
-                    .and_then(|m| m.position);
-                (mark.position > before).then_some(mark.at)
-            });
-            rises.chain(of.reads.touched.iter().copied()).collect::<Vec<_>>()
-        })
-        .filter(|at| at.n < end.n)
-        .map(|at| at.us)
+        .filter_map(|(_, _, of)| moved_us(&of.reads, end.n))
         .max()
         .unwrap_or(born)
         .max(born)
+}
+
+/// When the position in a partition last rose, or a key of it was dropped, before event `n`.
+fn moved_us(reads: &Reads, n: u64) -> Option<u64> {
+    let rises = reads.marks.iter().enumerate().filter_map(|(i, mark)| {
+        let before = i
+            .checked_sub(1)
+            .and_then(|i| reads.marks.get(i))
+            .and_then(|mark| mark.position);
+        (mark.position > before).then_some(mark.at)
+    });
+    rises
+        .chain(reads.touched.iter().copied())
+        .filter(|at| at.n < n)
+        .map(|at| at.us)
+        .max()
 }
 
 /// Whether a fault was still in force when the verdict was fixed.
@@ -86,7 +91,7 @@ pub(super) fn fault_in_force(facts: &Facts) -> bool {
 }
 
 /// The ends of the patients, once all of them have ended by themselves before the verdict was fixed.
-pub(super) fn ends(facts: &Facts) -> Option<Vec<Ended<'_>>> {
+pub(crate) fn ends(facts: &Facts) -> Option<Vec<Ended<'_>>> {
     let end = facts.end();
     let patients = facts.patients();
     let ends: Option<Vec<_>> = patients
@@ -126,12 +131,17 @@ pub(super) fn ends_kind(ends: &[Ended<'_>]) -> FailureKind {
     }
 }
 
-/// Kind of failure of patients that have not all ended and did not do their work since `since_us`.
-pub(super) fn alive_kind(facts: &Facts, since_us: u64) -> FailureKind {
+/// Kind of failure of patients that have not all ended and did not do their work on these partitions since `since_us`.
+pub(super) fn alive_kind(facts: &Facts, partitions: &[(&str, u32)], since_us: u64) -> FailureKind {
     let end = facts.end();
+    let moved = |(topic, partition): &(&str, u32)| {
+        let of = facts.partition(topic, *partition);
+        of.and_then(|of| moved_us(&of.reads, end.n))
+            .is_some_and(|us| us > since_us)
+    };
     if is_hot(facts, since_us, end.us) {
         FailureKind::Hot
-    } else if last_progress_us(facts) > since_us {
+    } else if partitions.iter().any(moved) {
         FailureKind::Slow
     } else {
         FailureKind::Stuck
@@ -162,7 +172,7 @@ pub(super) fn is_hot(facts: &Facts, from_us: u64, to_us: u64) -> bool {
 }
 
 /// Mean CPU use in cores between the first and the last sample inside a time, and the length between them in seconds.
-pub(super) fn cores(samples: &[(crate::history::facts::Moment, u64)], from_us: u64, to_us: u64) -> Option<(f64, f64)> {
+pub(super) fn cores(samples: &[(Moment, u64)], from_us: u64, to_us: u64) -> Option<(f64, f64)> {
     let mut inside = samples.iter().filter(|(at, _)| at.us >= from_us && at.us <= to_us);
     let (first, first_ms) = inside.next()?;
     let (last, last_ms) = inside.next_back()?;
@@ -203,7 +213,7 @@ fn alive(facts: &Facts) -> Vec<(u64, u64)> {
     let end = facts.end();
     let mut spans: Vec<(u64, u64)> = Vec::new();
     for (index, life) in facts.lives().iter().enumerate() {
-        let asked = life.asked_to_close.map(|at| at.us);
+        let asked = life.asked_to_stop.map(|at| at.us);
         let over = life.over.map(|at| at.us);
         let killed = life.exit.as_ref().filter(|exit| exit.asked).map(|exit| exit.at.us);
         let honest = facts

@@ -42,11 +42,15 @@ pub(super) fn judge(facts: &Facts) -> Outcome {
     let within = seconds(facts.within_us());
 
     let (mut missing, mut late, mut last_us, mut events) = (Vec::new(), Vec::new(), 0, vec![sentinel.at.n]);
+    let mut waiting = Vec::new();
     events.extend(heal.map(|heal| heal.n));
     for (record, arrived) in &sentinel.records {
         let name = format!("{}-{}", record.topic, record.partition);
         match arrived.filter(|arrived| arrived.n < end.n) {
-            None => missing.push(format!("{name} (id {}, offset {})", record.id, record.offset)),
+            None => {
+                waiting.push((record.topic.as_str(), record.partition));
+                missing.push(format!("{name} (id {}, offset {})", record.id, record.offset));
+            }
             Some(arrived) => {
                 last_us = last_us.max(arrived.us);
                 if arrived.us > deadline_us {
@@ -78,5 +82,9 @@ pub(super) fn judge(facts: &Facts) -> Outcome {
         return of_kind(violated(events, text), FailureKind::Slow, Some(behind(facts)));
     }
     let text = format!("the sentinel never arrived on {} within {within}", missing.join(", "));
-    of_kind(violated(events, text), alive_kind(facts, from_us), Some(behind(facts)))
+    of_kind(
+        violated(events, text),
+        alive_kind(facts, &waiting, from_us),
+        Some(behind(facts)),
+    )
 }

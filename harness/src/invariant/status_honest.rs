@@ -9,7 +9,7 @@
 //! Half a second is given to the flush of records, which adapters send in lines of their own.
 
 use brokerfall_report::history::Generator;
-use brokerfall_report::protocol::Kind;
+use brokerfall_report::protocol::{Kind, RECORDS_IDS, RECORDS_OFFSETS};
 use brokerfall_report::verdict::{FailureKind, Outcome};
 
 use super::progress::{behind, standstills};
@@ -192,12 +192,16 @@ fn early_caught_up(facts: &Facts, life: &Life, at: Moment) -> Option<(Vec<u64>, 
     let targets = &facts.members().get(&life.member)?.targets;
     let (_, ends) = targets.iter().rev().find(|(told, _)| told.n < at.n)?;
     let over = life.over.map_or(u64::MAX, |over| over.n);
+    let tells = life.tells_ids
+        || life.tells_offsets
+        || facts.has_capability(&life.member, RECORDS_IDS)
+        || facts.has_capability(&life.member, RECORDS_OFFSETS);
     let open: Vec<String> = ends
         .iter()
         .filter_map(|target| {
             let reads = facts.partition(&target.topic, target.partition).map(|of| &of.reads)?;
             // Who tells nothing of its records cannot be held to them.
-            if reads.marks.is_empty() && !life.tells_ids && !life.tells_offsets {
+            if reads.marks.is_empty() && !tells {
                 return None;
             }
             let position = reads
@@ -294,7 +298,14 @@ fn small_lag(facts: &Facts, life: &Life) -> Option<(Vec<u64>, String)> {
     let end = facts.end();
     let calm = facts.faults().calm(end.us);
     let is_calm = |us: u64| calm.iter().any(|(a, b)| (*a..=*b).contains(&us));
-    for claimed in life.claims.iter().filter(|claimed| claimed.from.n < end.n) {
+    // Before the first record a library may not know its lag and say 0.
+    let first = facts
+        .partitions()
+        .flat_map(|(_, _, of)| of.reads.segments.iter().find(|segment| segment.at > life.born))
+        .map(|segment| segment.at)
+        .min();
+    let known = |claimed: &&Claimed| claimed.from.n < end.n && first.is_some_and(|at| claimed.from > at);
+    for claimed in life.claims.iter().filter(known) {
         let Some(lag) = claimed.claims.lag else { continue };
         for at in [claimed.from, claimed.until] {
             if at.n >= end.n || !is_calm(at.us) {

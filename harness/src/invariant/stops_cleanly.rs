@@ -15,7 +15,7 @@ pub(super) fn judge(facts: &Facts) -> Outcome {
     for left in facts.left() {
         let life = left.life.and_then(|life| facts.lives().get(life));
         // Of a process that is already gone there is nothing to stop.
-        if left.life.is_some_and(|life| facts.is_cure(life)) || life.is_none_or(|life| life.asked_to_close.is_none()) {
+        if left.life.is_some_and(|life| facts.is_cure(life)) || life.is_none_or(|life| life.asked_to_stop.is_none()) {
             continue;
         }
         judged = true;

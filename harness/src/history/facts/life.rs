@@ -40,8 +40,11 @@ pub struct Life {
     pub over: Option<Moment>,
     /// When the library's own start call returned.
     pub started: Option<Moment>,
-    /// When the harness asked it to close (stop or restart).
-    pub asked_to_close: Option<Moment>,
+    /// When the harness asked it to stop.
+    pub asked_to_stop: Option<Moment>,
+    /// When the harness asked for a fresh object in its place; absent again once a restart that kept the incarnation is
+    /// answered. A life that is never replaced is still the patient.
+    pub asked_to_restart: Option<Moment>,
     /// How its process ended.
     pub exit: Option<Exit>,
     /// It was seen to tell offsets of records.
@@ -151,7 +154,8 @@ impl Life {
             born,
             over: None,
             started: None,
-            asked_to_close: None,
+            asked_to_stop: None,
+            asked_to_restart: None,
             exit: None,
             tells_offsets: false,
             tells_ids: false,
@@ -174,9 +178,9 @@ impl Life {
         self.status.last().map(|(_, state)| state.as_str())
     }
 
-    /// Whether it runs and was not asked to close.
-    pub fn is_running(&self) -> bool {
-        self.over.is_none() && self.exit.is_none() && self.asked_to_close.is_none()
+    /// Whether the harness asked it to close, so that closing is no sign of anything.
+    fn is_closing(&self) -> bool {
+        self.asked_to_stop.is_some() || self.asked_to_restart.is_some()
     }
 
     pub(super) fn saw_status(&mut self, at: Moment, state: &str) {
@@ -239,14 +243,14 @@ impl Life {
     }
 
     pub(super) fn saw_stopped(&mut self, at: Moment, reason: &str, exception: Option<&Exception>) {
-        if self.asked_to_close.is_none() {
+        if !self.is_closing() {
             self.signs.stopped = Some((at, reason.to_owned(), exception.cloned()));
         }
     }
 
     pub(super) fn saw_returned(&mut self, at: Moment, call: &str, exception: Option<&Exception>) {
         self.returned.push((at, call.to_owned(), exception.is_some()));
-        if self.asked_to_close.is_none() {
+        if !self.is_closing() {
             self.signs.returned = Some((at, call.to_owned(), exception.cloned()));
         }
     }
@@ -277,7 +281,7 @@ impl Life {
         let unasked_exit = self
             .exit
             .as_ref()
-            .filter(|exit| !exit.asked && self.asked_to_close.is_none());
+            .filter(|exit| !exit.asked && self.asked_to_stop.is_none());
         let exit_at = unasked_exit.map(|exit| exit.at);
         let certain = [signs.earliest(), exit_at].into_iter().flatten().min();
         let returned = signs.returned.as_ref();

@@ -323,10 +323,12 @@ impl Facts {
                 member, id, command, ..
             } => {
                 let life = self.last_life(member);
-                if matches!(command.as_str(), "stop" | "restart")
-                    && let Some(life) = life.and_then(|life| self.lives.get_mut(life))
-                {
-                    life.asked_to_close.get_or_insert(at);
+                if let Some(life) = life.and_then(|life| self.lives.get_mut(life)) {
+                    match command.as_str() {
+                        "stop" => _ = life.asked_to_stop.get_or_insert(at),
+                        "restart" => _ = life.asked_to_restart.get_or_insert(at),
+                        _ => {}
+                    }
                 }
                 if let (Some(life), "snapshot") = (life, command.as_str()) {
                     self.snapshots.push(Snapshot {
@@ -366,7 +368,18 @@ impl Facts {
                 ..
             } => {
                 let fixed = self.fixed();
-                if let Some(life) = self.last_life_mut(member) {
+                // A process is reaped by a task of its own, which can be later than the start of its successor.
+                let lives = self.members.get(member).map_or(&[][..], |member| &member.lives);
+                let process = lives
+                    .iter()
+                    .filter_map(|&life| self.lives.get(life))
+                    .find(|life| {
+                        let same = |other: &&Life| other.process == life.process && other.member == life.member;
+                        self.lives.iter().filter(same).all(|other| other.exit.is_none())
+                    })
+                    .map(|life| life.process);
+                let life = self.lives.iter_mut().rfind(|life| Some(life.process) == process);
+                if let Some(life) = life {
                     let after = fixed.is_some_and(|fixed| life.born < fixed);
                     life.exit = Some(Exit {
                         at,

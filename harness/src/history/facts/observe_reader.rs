@@ -8,7 +8,6 @@ use super::{Commit, Excuse, Facts, Moment, Seen, partition_of};
 
 impl Facts {
     pub(super) fn observe_reader(&mut self, at: Moment, member: &str, index: usize, event: &ReaderEvent) {
-        let phase = self.phase_of(index);
         let open = !self.is_fixed_for(index);
         match event {
             ReaderEvent::Hello(hello) => {
@@ -18,10 +17,11 @@ impl Facts {
                 let mut count = 0u64;
                 for delivered in partitions {
                     let partition = self.partition_mut(&delivered.topic, delivered.partition);
-                    count = count.saturating_add(partition.reads.delivered(at, index, delivered));
+                    let took = partition.reads.delivered(at, index, delivered);
+                    count = count.saturating_add(took.records);
                     if let Some(life) = self.lives.get_mut(index) {
-                        life.tells_offsets |= delivered.offsets.is_some();
-                        life.tells_ids |= delivered.ids.is_some();
+                        life.tells_offsets |= took.offsets;
+                        life.tells_ids |= took.ids;
                     }
                     self.refresh(&delivered.topic, delivered.partition, at);
                     self.look_for_sentinels(&delivered.topic, delivered.partition, at);
@@ -77,13 +77,13 @@ impl Facts {
             }
             ReaderEvent::Stopped { reason, exception } => {
                 if let Some(exception) = exception {
-                    self.saw(at, index, phase, Origin::Reader, true, 1, exception);
+                    self.saw(at, index, Origin::Reader, true, 1, exception);
                 }
                 if let (true, Some(life)) = (open, self.lives.get_mut(index)) {
                     life.saw_stopped(at, reason, exception.as_ref());
                 }
             }
-            ReaderEvent::Done(done) => self.observe_done(at, member, index, phase, done),
+            ReaderEvent::Done(done) => self.observe_done(at, member, index, done),
             ReaderEvent::Rebalanced { .. } => self.excuse(at, index, "a rebalance"),
             ReaderEvent::Reset { .. } => {
                 self.resets.push(at);
@@ -129,7 +129,7 @@ impl Facts {
             ReaderEvent::CallbackRaised(call) => self.observe_struck(at, index, call, true),
             ReaderEvent::Returned { call, error, .. } => {
                 if let Some(exception) = error {
-                    self.saw(at, index, phase, Origin::Reader, false, 1, exception);
+                    self.saw(at, index, Origin::Reader, false, 1, exception);
                 }
                 if let (true, Some(life)) = (open, self.lives.get_mut(index)) {
                     life.saw_returned(at, call, error.as_ref());
@@ -144,7 +144,7 @@ impl Facts {
                 count,
             } => {
                 self.errors.push((at, index, *origin, *count));
-                self.saw(at, index, phase, *origin, *fatal, *count, exception);
+                self.saw(at, index, *origin, *fatal, *count, exception);
                 if let (true, Some(life)) = (open, self.lives.get_mut(index)) {
                     life.saw_error(at, *origin, *fatal, exception);
                 }
@@ -159,6 +159,20 @@ impl Facts {
         let Some(topic) = self.table_topic().map(str::to_owned) else {
             return;
         };
+        let generator = self.generator(&topic);
+        let shown: Vec<(usize, u32)> = self
+            .pending_sentinels()
+            .filter(|(_, record)| record.topic == topic)
+            .filter(|(_, record)| {
+                generator.is_some_and(|generator| {
+                    generator.is_tombstone(record.id) && keys.contains(&generator.key(record.partition, record.id))
+                })
+            })
+            .map(|(sentinel, record)| (sentinel, record.partition))
+            .collect();
+        for (sentinel, partition) in shown {
+            self.sentinel_seen(sentinel, &topic, partition, at);
+        }
         let mut partitions: Vec<u32> = keys.iter().filter_map(|key| partition_of(key)).collect();
         partitions.sort_unstable();
         partitions.dedup();
@@ -168,9 +182,9 @@ impl Facts {
         }
     }
 
-    fn observe_done(&mut self, at: Moment, member: &str, index: usize, phase: Phase, done: &Done) {
+    fn observe_done(&mut self, at: Moment, member: &str, index: usize, done: &Done) {
         if let Some(exception) = &done.error {
-            self.saw(at, index, phase, Origin::Reader, false, 1, exception);
+            self.saw(at, index, Origin::Reader, false, 1, exception);
         }
         let open = !self.is_fixed_for(index);
         let Some(asked) = self
@@ -187,6 +201,7 @@ impl Facts {
             "start" | "restart" => {
                 if let Some(life) = self.lives.get_mut(index) {
                     if done.ok {
+                        life.asked_to_restart = None;
                         life.started.get_or_insert(at);
                     } else if open {
                         life.saw_start_fail(at, done.error.as_ref());
@@ -205,7 +220,6 @@ impl Facts {
         let Some(topic) = self.table_topic().map(str::to_owned) else {
             return;
         };
-        // Only the newest complete one is judged; a table of 500,000 keys is worth not keeping twice.
         let Some(snapshot) = self.snapshots.get_mut(place) else {
             return;
         };
@@ -242,28 +256,23 @@ impl Facts {
             }
             self.refresh(&topic, partition, at);
         }
-        self.snapshots.drain(..place);
+        // The patient's last one stays, whatever a cure shows afterwards.
+        if self.fixed().is_none() {
+            // Only the newest complete one is judged; a table of 500,000 keys is not worth keeping twice.
+            self.snapshots.drain(..place);
+        }
     }
 
     fn observe_struck(&mut self, at: Moment, index: usize, call: &CallbackCall, raised: bool) {
         self.struck.push((at, index, call.clone(), raised));
     }
 
-    #[expect(clippy::too_many_arguments, reason = "they are the fields of one record")]
-    fn saw(
-        &mut self,
-        at: Moment,
-        index: usize,
-        phase: Phase,
-        origin: Origin,
-        fatal: bool,
-        count: u64,
-        exception: &Exception,
-    ) {
+    fn saw(&mut self, at: Moment, index: usize, origin: Origin, fatal: bool, count: u64, exception: &Exception) {
         // What a cure's fresh reader raises says nothing of the patient.
         if self.is_cure(index) {
             return;
         }
+        let phase = self.phase_of(index);
         let key = exception.fingerprint(phase, origin);
         let seen = self.seen.entry(key).or_insert_with(|| Seen {
             exception: exception.clone(),
@@ -294,7 +303,7 @@ impl Facts {
             return Phase::Start;
         };
         let stopping = matches!(self.stage(), Some(Stage::Stopping | Stage::Closing));
-        if life.asked_to_close.is_some() || stopping {
+        if life.asked_to_stop.is_some() || stopping {
             Phase::Close
         } else if life.started.is_none() && self.delivered_total() == 0 {
             Phase::Start

@@ -135,12 +135,9 @@ impl Facts {
         if !self.topics.contains_key(topic) {
             self.topics.insert(topic.to_owned(), BTreeMap::new());
         }
-        // OK to fall back on a fresh map: the key was put there just now.
-        self.topics
-            .entry(topic.to_owned())
-            .or_default()
-            .entry(partition)
-            .or_default()
+        // OK because the line above put it there.
+        let topic = self.topics.get_mut(topic).expect("the topic is known");
+        topic.entry(partition).or_default()
     }
 
     /// One partition, once anything is known of it.
@@ -181,11 +178,15 @@ impl Facts {
         self.partition(topic, partition)?.reads.position()
     }
 
-    /// Where a reader without a position stands: the log start, or under reset `latest` the log end at its first start.
+    /// Where a reader without a position stands: the log start, or under reset `latest` the log end at its start (for a
+    /// group: at its first start, because a position is kept for it from then on).
     pub fn start_position(&self, topic: &str, partition: u32) -> u64 {
         let log_start = self.log_start(topic, partition).unwrap_or(0);
         match self.opened().map(|opened| opened.reset) {
-            Some(Reset::Latest) => self.first_target(topic, partition).unwrap_or(0).max(log_start),
+            Some(Reset::Latest) if self.kind() == Kind::Group => {
+                self.first_target(topic, partition).unwrap_or(0).max(log_start)
+            }
+            Some(Reset::Latest) => self.last_target(topic, partition).unwrap_or(0).max(log_start),
             _ => log_start,
         }
     }
@@ -278,6 +279,16 @@ impl Facts {
             .collect()
     }
 
+    fn last_target(&self, topic: &str, partition: u32) -> Option<u64> {
+        self.members
+            .values()
+            .filter_map(|member| member.targets.last())
+            .flat_map(|(_, ends)| ends)
+            .filter(|end| end.topic == topic && end.partition == partition)
+            .map(|end| end.offset)
+            .max()
+    }
+
     /// The log end of a partition when the first reader was started.
     pub fn first_target(&self, topic: &str, partition: u32) -> Option<u64> {
         self.members
@@ -368,7 +379,7 @@ impl Facts {
                     .copied()
                     .find(|&life| self.lives.get(life).is_some_and(|life| life.born.n < end.n))?;
                 let facts = self.lives.get(life)?;
-                let left = facts.asked_to_close.is_some_and(|at| at.n < end.n)
+                let left = facts.asked_to_stop.is_some_and(|at| at.n < end.n)
                     || facts.exit.as_ref().is_some_and(|exit| exit.asked && exit.at.n < end.n);
                 (!left).then_some(life)
             })
@@ -428,7 +439,7 @@ impl Facts {
         let mut last: Option<Ended<'_>> = None;
         for index in self.members.values().filter_map(|member| member.lives.last().copied()) {
             let Some(life) = self.lives.get(index) else { continue };
-            if life.asked_to_close.is_some() || life.exit.as_ref().is_some_and(|exit| exit.asked) {
+            if life.asked_to_stop.is_some() || life.exit.as_ref().is_some_and(|exit| exit.asked) {
                 continue;
             }
             let ended = self.life_ended(index, self.now.us)?;

@@ -36,6 +36,24 @@ impl Segment {
     }
 }
 
+/// What a delivery held.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Took {
+    /// Records.
+    pub(super) records: u64,
+    /// It told ids.
+    pub(super) ids: bool,
+    /// It told offsets.
+    pub(super) offsets: bool,
+}
+
+/// First number and length of each run; runs that end before they start are left out.
+fn runs(runs: &Runs) -> impl Iterator<Item = (u64, u64)> + '_ {
+    runs.as_slice()
+        .iter()
+        .filter_map(|[a, b]| Some((*a, b.checked_sub(*a)?.saturating_add(1))))
+}
+
 /// How far one life came in the partition.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reach {
@@ -74,59 +92,47 @@ pub struct Reads {
 }
 
 impl Reads {
-    /// Takes in a delivery; returns how many records it held.
-    pub(super) fn delivered(&mut self, at: Moment, life: usize, delivered: &Delivered) -> u64 {
-        let none = Runs::default();
-        let ids = delivered.ids.as_ref().unwrap_or(&none);
-        let offsets = delivered.offsets.as_ref().unwrap_or(&none);
-        let before = self.segments.len();
-        let segment = |offset, id, len| Segment {
-            at,
-            life,
-            offset,
-            id,
-            len,
+    /// Takes in a delivery. Ids and offsets that differ in number cannot be told which belongs to which; the offsets
+    /// count then, because the log says which records stand there.
+    pub(super) fn delivered(&mut self, at: Moment, life: usize, delivered: &Delivered) -> Took {
+        let pieces: Vec<(Option<u64>, Option<u64>, u64)> = match (&delivered.ids, &delivered.offsets) {
+            (Some(ids), Some(offsets)) if ids.count() == offsets.count() => in_step(ids, offsets)
+                .into_iter()
+                .map(|(id, offset, len)| (Some(id), Some(offset), len))
+                .collect(),
+            (_, Some(offsets)) => runs(offsets).map(|(first, len)| (None, Some(first), len)).collect(),
+            (Some(ids), None) => runs(ids).map(|(first, len)| (Some(first), None, len)).collect(),
+            (None, None) => Vec::new(),
         };
-        if delivered.ids.is_some() && delivered.offsets.is_some() {
-            for (id, offset, len) in in_step(ids, offsets) {
-                self.segments.push(segment(Some(offset), Some(id), len));
-            }
-        } else {
-            let (runs, is_id) = if delivered.ids.is_some() {
-                (ids, true)
-            } else {
-                (offsets, false)
-            };
-            for &[a, b] in runs.as_slice() {
-                if a <= b {
-                    let len = (b - a).saturating_add(1);
-                    self.segments.push(if is_id {
-                        segment(None, Some(a), len)
-                    } else {
-                        segment(Some(a), None, len)
-                    });
-                }
-            }
-        }
         let reach = self.reach.entry(life).or_default();
-        let mut count = 0u64;
-        for segment in self.segments.get(before..).unwrap_or_default() {
-            count = count.saturating_add(segment.len);
+        let mut took = Took::default();
+        for (id, offset, len) in pieces {
+            let segment = Segment {
+                at,
+                life,
+                offset,
+                id,
+                len,
+            };
+            took.records = took.records.saturating_add(len);
             if let (Some(first), Some(last)) = (segment.id, segment.last_id()) {
+                took.ids = true;
                 self.ids.insert(first, last);
                 reach.last_id = reach.last_id.max(Some(last));
             }
             if let (Some(first), Some(last)) = (segment.offset, segment.last_offset()) {
+                took.offsets = true;
                 self.offsets.insert(first, last);
                 reach.next_offset = reach.next_offset.max(Some(last.saturating_add(1)));
             }
+            self.segments.push(segment);
         }
-        count
+        took
     }
 
-    /// Whether a record was given to any life, by its id or, from readers that are told none, by its offset.
+    /// Whether a record was given to any life, by its id or by its offset.
     pub fn has(&self, id: u64, offset: Option<u64>) -> bool {
-        self.ids.contains(id) || (self.ids.is_empty() && offset.is_some_and(|offset| self.offsets.contains(offset)))
+        self.ids.contains(id) || offset.is_some_and(|offset| self.offsets.contains(offset))
     }
 
     /// The position of one life: by what it was given, and only where it tells neither offsets nor ids (`trusts_told`)
