@@ -13,7 +13,7 @@ use std::io::BufRead;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
-use brokerfall_report::history::{Entry, FailureOf, Grade, HISTORY_FORMAT, Proof};
+use brokerfall_report::history::{Entry, Event, FailureOf, Grade, HISTORY_FORMAT, Proof};
 use brokerfall_report::verdict::{Finding, Judgement, Outcome, SeenException, Verdict, VoidReason, VoidWhose};
 
 use crate::history::facts::{Facts, HowEnded};
@@ -66,12 +66,27 @@ pub fn judge_file(path: &Path) -> Result<Judgement, JudgeError> {
 /// entry, an event number is out of turn, or the first event is no plan; [`JudgeError::Format`] when it was written by a
 /// newer version.
 pub fn read_facts(path: &Path) -> Result<Facts, JudgeError> {
+    let mut facts = Facts::default();
+    read_each(path, |entry| facts.observe(&entry))?;
+    Ok(facts)
+}
+
+/// Reads the entries of a stored history.
+///
+/// # Errors
+/// As [`read_facts`].
+pub fn read(path: &Path) -> Result<Vec<Entry>, JudgeError> {
+    let mut entries = Vec::new();
+    read_each(path, |entry| entries.push(entry))?;
+    Ok(entries)
+}
+
+fn read_each(path: &Path, mut take: impl FnMut(Entry)) -> Result<(), JudgeError> {
     let io = |source| JudgeError::Io {
         path: path.to_owned(),
         source,
     };
     let mut file = std::io::BufReader::with_capacity(1 << 18, std::fs::File::open(path).map_err(io)?);
-    let mut facts = Facts::default();
     let mut line = Vec::new();
     let mut number = 0u64;
     loop {
@@ -102,17 +117,19 @@ pub fn read_facts(path: &Path) -> Result<Facts, JudgeError> {
         if entry.n != number {
             return Err(out_of_turn(format!("holds event #{}, #{number} was expected", entry.n)));
         }
-        facts.observe(&entry);
-        match facts.opened() {
-            None => return Err(out_of_turn("does not open with the plan".to_owned())),
-            Some(opened) if opened.format > HISTORY_FORMAT => {
-                return Err(JudgeError::Format {
-                    path: path.to_owned(),
-                    found: opened.format,
-                });
+        if number == 0 {
+            match &entry.event {
+                Event::Opened(opened) if opened.format > HISTORY_FORMAT => {
+                    return Err(JudgeError::Format {
+                        path: path.to_owned(),
+                        found: opened.format,
+                    });
+                }
+                Event::Opened(_) => {}
+                _ => return Err(out_of_turn("does not open with the plan".to_owned())),
             }
-            Some(_) => {}
         }
+        take(entry);
         number += 1;
     }
     if number == 0 {
@@ -123,7 +140,7 @@ pub fn read_facts(path: &Path) -> Result<Facts, JudgeError> {
             source: None,
         });
     }
-    Ok(facts)
+    Ok(())
 }
 
 /// Why a stored history could not be judged.
