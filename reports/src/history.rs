@@ -558,6 +558,11 @@ pub enum Grade {
     Felt,
 }
 
+impl Grade {
+    /// Every grade, weakest first.
+    pub const ALL: [Grade; 3] = [Grade::Injected, Grade::Delivered, Grade::Felt];
+}
+
 /// What could not be proven.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

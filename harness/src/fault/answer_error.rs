@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use brokerfall_report::protocol::Times;
 use serde::{Deserialize, Serialize};
 
-use super::{Fault, FaultError, Heal, Injected, felt_since};
+use super::{Fault, FaultError, Heal, Injected, reaction};
 use crate::link::{AnswerRule, RuleId, codes};
 use crate::run::rig::Rig;
 
@@ -61,7 +61,6 @@ impl Fault for AnswerError {
             what: format!("the error code {}", self.code),
             seen: "Kafka's protocol has no error of that name".into(),
         })?;
-        let mark = rig.recorder.mark();
         let rule = rig.link.arm(AnswerRule {
             fault: name.to_owned(),
             api: self.api.clone(),
@@ -86,7 +85,8 @@ impl Fault for AnswerError {
                 let answers = facts.injected_answers(&fault);
                 (answers >= wanted).then(|| format!("{answers} response(s): {what}"))
             }),
-            felt: felt_since(mark),
+            felt: reaction(),
+            strikes_later: true,
             heal: Box::new(Armed { rule, api: self.api.clone() }),
         })
     }

@@ -77,10 +77,11 @@ impl Fault for DeleteSegments {
                 let told = facts.wire_errors_since(mark, Some("Fetch"), Some("OFFSET_OUT_OF_RANGE"));
                 (told > 0).then(|| format!("{told} Fetch response(s) of {watched}: OFFSET_OUT_OF_RANGE"))
             }),
-            felt: Box::new(move |facts| {
-                let resets = facts.resets_since(mark);
+            felt: Box::new(move |facts, since| {
+                let resets = facts.resets_since(since);
                 (resets > 0).then(|| format!("the reader reported {resets} reset(s)"))
             }),
+            strikes_later: true,
             heal: Box::new(Deleted {}),
         })
     }
@@ -91,7 +92,7 @@ struct Deleted {}
 
 #[async_trait]
 impl Heal for Deleted {
-    fn stays_in_force(&self) -> bool {
+    fn waits_for_delivery(&self) -> bool {
         false
     }
 

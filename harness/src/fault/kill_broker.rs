@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use brokerfall_report::history::ConnectionChange;
 use serde::{Deserialize, Serialize};
 
-use super::{BrokerChoice, Fault, FaultError, Heal, Injected, PROOF, felt_since, list};
+use super::{BrokerChoice, Fault, FaultError, Heal, Injected, PROOF, reaction, list};
 use crate::cluster::NodeId;
 use crate::run::rig::Rig;
 
@@ -53,7 +53,8 @@ impl Fault for KillBroker {
                     .sum();
                 (closed > 0).then(|| format!("{closed} connection(s) of the reader to broker {} closed", list(&targets)))
             }),
-            felt: felt_since(mark),
+            felt: reaction(),
+            strikes_later: false,
             heal: Box::new(Dead { nodes }),
         })
     }

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use super::{Fault, FaultError, Heal, Injected, felt_since};
+use super::{Fault, FaultError, Heal, Injected, reaction};
 use crate::run::rig::Rig;
 
 /// `kill-reader = {}`.
@@ -26,7 +26,6 @@ impl Fault for KillReader {
     }
 
     async fn inject(&self, rig: &Rig, _name: &str) -> Result<Injected, FaultError> {
-        let mark = rig.recorder.mark();
         let readers = rig.readers();
         for reader in &readers {
             reader.kill().await?;
@@ -37,7 +36,8 @@ impl Fault for KillReader {
         Ok(Injected {
             proof,
             delivered: Box::new(move |_| Some(delivered.clone())),
-            felt: felt_since(mark),
+            felt: reaction(),
+            strikes_later: false,
             heal: Box::new(Killed {}),
         })
     }

@@ -89,8 +89,10 @@ pub struct Injected {
     pub proof: String,
     /// Looks for evidence of grade `delivered`.
     pub delivered: Look,
-    /// Looks for evidence of grade `felt`.
-    pub felt: Look,
+    /// Looks for evidence of grade `felt`, from an event on.
+    pub felt: Feel,
+    /// True when it lies in wait and strikes later: what the reader did before it struck was no reaction to it.
+    pub strikes_later: bool,
     /// Takes the fault back.
     pub heal: Box<dyn Heal>,
 }
@@ -98,11 +100,14 @@ pub struct Injected {
 /// Looks for evidence in the facts; says what it found.
 pub type Look = Box<dyn Fn(&Facts) -> Option<String> + Send + Sync>;
 
+/// Looks for a reaction of the reader since the event of this number; says what it found.
+pub type Feel = Box<dyn Fn(&Facts, u64) -> Option<String> + Send + Sync>;
+
 /// The undoing of one fault.
 #[async_trait]
 pub trait Heal: Send + Sync {
-    /// False when nothing is in force any more, so that there is nothing to wait for before the heal.
-    fn stays_in_force(&self) -> bool {
+    /// False when the fault can be delivered only after its heal, so that the heal must not wait for that.
+    fn waits_for_delivery(&self) -> bool {
         true
     }
 
@@ -192,6 +197,6 @@ pub(crate) fn list(nodes: &[NodeId]) -> String {
 }
 
 /// Evidence of grade `felt` that serves every fault: the reader itself showed that something was wrong.
-pub(crate) fn felt_since(mark: u64) -> Look {
-    Box::new(move |facts: &Facts| facts.reaction_since(mark))
+pub(crate) fn reaction() -> Feel {
+    Box::new(Facts::reaction_since)
 }

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use brokerfall_report::protocol::{self, ArmCallback, Command, Raise, Times};
 use serde::{Deserialize, Serialize};
 
-use super::{Fault, FaultError, Heal, Injected, PROOF, felt_since};
+use super::{Fault, FaultError, Heal, Injected, PROOF, reaction};
 use crate::run::rig::Rig;
 
 /// `panic-callback = { callback = "on-set", on = { nth = 5 }, raise = "exception" }`.
@@ -157,7 +157,8 @@ impl Fault for PanicCallback {
                 let entered = facts.callbacks_entered_since(mark);
                 (entered > 0).then(|| format!("{callback} was entered {entered} time(s)"))
             }),
-            felt: felt_since(mark),
+            felt: reaction(),
+            strikes_later: true,
             heal: Box::new(Spent {}),
         })
     }
@@ -168,10 +169,6 @@ struct Spent {}
 
 #[async_trait]
 impl Heal for Spent {
-    fn stays_in_force(&self) -> bool {
-        false
-    }
-
     async fn heal(self: Box<Self>, _rig: &Rig) -> Result<String, FaultError> {
         Ok("nothing stays in force between brokers and reader".into())
     }

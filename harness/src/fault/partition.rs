@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use brokerfall_report::history::ConnectionChange;
 use serde::{Deserialize, Serialize};
 
-use super::{BrokerChoice, Fault, FaultError, Heal, Injected, Look, felt_since, list};
+use super::{BrokerChoice, Fault, FaultError, Heal, Injected, Look, reaction, list};
 use crate::cluster::NodeId;
 use crate::link::{Cut, CutHeal, CutId, CutMode, Direction};
 use crate::run::rig::Rig;
@@ -156,7 +156,7 @@ impl Cutting {
             }
             CutMode::Delay { by } => format!("the link delays broker {} by {by:?}", list(&cut.nodes)),
         };
-        Ok(Injected { proof, delivered: delivered(&cut, mark), felt: felt_since(mark), heal: Box::new(Self { id, cut }) })
+        Ok(Injected { proof, delivered: delivered(&cut, mark), felt: reaction(), strikes_later: false, heal: Box::new(Self { id, cut }) })
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use super::{Fault, FaultError, Heal, Injected, felt_since};
+use super::{Fault, FaultError, Heal, Injected, reaction};
 use crate::reader::host::ReaderProcess;
 use crate::run::rig::Rig;
 
@@ -29,7 +29,6 @@ impl Fault for PauseReader {
     }
 
     async fn inject(&self, rig: &Rig, _name: &str) -> Result<Injected, FaultError> {
-        let mark = rig.recorder.mark();
         let readers = rig.readers();
         for reader in &readers {
             reader.pause().await?;
@@ -41,7 +40,8 @@ impl Fault for PauseReader {
             proof,
             // A stopped process is hit by being stopped: the proof of the one is the proof of the other.
             delivered: Box::new(move |_| Some(delivered.clone())),
-            felt: felt_since(mark),
+            felt: reaction(),
+            strikes_later: false,
             heal: Box::new(Paused { readers }),
         })
     }

@@ -79,14 +79,19 @@ impl Recorder {
             event,
         };
         inner.next += 1;
-        if inner.write_error.is_none() {
-            if let Some(file) = inner.file.as_mut() {
-                let written = serde_json::to_writer(&mut *file, &entry)
-                    .map_err(std::io::Error::from)
-                    .and_then(|()| file.write_all(b"\n"));
-                if let Err(cause) = written {
-                    inner.write_error = Some(cause);
-                }
+        if inner.write_error.is_none()
+            && let Some(file) = inner.file.as_mut()
+        {
+            let due = entry.at_us.saturating_sub(inner.flushed_us) >= FLUSH_EVERY_US;
+            let written = serde_json::to_writer(&mut *file, &entry)
+                .map_err(std::io::Error::from)
+                .and_then(|()| file.write_all(b"\n"))
+                .and_then(|()| if due { file.flush() } else { Ok(()) });
+            if due {
+                inner.flushed_us = entry.at_us;
+            }
+            if let Err(cause) = written {
+                inner.write_error = Some(cause);
             }
         }
         inner.facts.observe(&entry);

@@ -99,9 +99,10 @@ fn is_sick(judgement: &Judgement) -> bool {
 /// Which renewal brings the reader back: a fresh object in the same process, or a fresh process? The patient's verdict
 /// is fixed by now.
 async fn diagnose(rig: &Rig) -> Result<(), RunError> {
-    let can_restart = rig.readers().iter().all(|reader| {
-        rig.recorder.with(|facts| facts.is_alive(reader.member()) && facts.has_capability(reader.member(), "restart"))
-    });
+    let restartable = |member: &str| {
+        rig.recorder.with(|facts| facts.is_alive(member) && facts.has_capability(member, "restart"))
+    };
+    let can_restart = rig.readers().iter().all(|reader| restartable(reader.member()));
     if can_restart {
         super::steps::ask_all(rig, || Command::Restart).await;
         if cured(rig, Renewed::Object, 2).await? {

@@ -199,6 +199,7 @@ async fn inject(rig: &Arc<Rig>, step: &Step, spec: &FaultSpec, grade: Grade) -> 
         text: fault.text(),
         emulated: fault.emulated(rig),
     });
+    let mark = recorder.mark();
     if fault.closes_path() {
         recorder.record(Event::Path { open: false, proof: format!("{name} is being injected") });
     }
@@ -212,28 +213,23 @@ async fn inject(rig: &Arc<Rig>, step: &Step, spec: &FaultSpec, grade: Grade) -> 
     };
     recorder.record(Event::Injected { fault: name.clone(), proof: injected.proof });
     let (watched, watching) = (name.clone(), rig.clone());
-    let strikes_later = rig.plan.phase == Phase::CatchUp && step.when.before_start;
+    let must_strike_in_catch_up = rig.plan.phase == Phase::CatchUp && step.when.before_start;
     rig.watch(tokio::spawn(async move {
         let recorder = &watching.recorder;
-        let delivered = async {
-            if let Some(proof) = recorder.wait_until(FOREVER, &injected.delivered).await {
-                recorder.record(Event::Delivered { fault: watched.clone(), proof });
-                // Armed before the start, it must still strike in the catch-up.
-                if strikes_later && recorder.with(Facts::reached_targets) {
-                    recorder.record(Event::NotProven {
-                        fault: watched.clone(),
-                        wanted: Proof::Phase,
-                        text: "the catch-up was over before the fault struck".into(),
-                    });
-                }
-            }
-        };
-        let felt = async {
-            if let Some(proof) = recorder.wait_until(FOREVER, &injected.felt).await {
-                recorder.record(Event::Felt { fault: watched.clone(), proof });
-            }
-        };
-        futures::join!(delivered, felt);
+        // OK to end without a word: the task lives as long as the run.
+        let Some(proof) = recorder.wait_until(FOREVER, &injected.delivered).await else { return };
+        let delivered = recorder.record(Event::Delivered { fault: watched.clone(), proof });
+        if must_strike_in_catch_up && recorder.with(Facts::reached_targets) {
+            recorder.record(Event::NotProven {
+                fault: watched.clone(),
+                wanted: Proof::Phase,
+                text: "the catch-up was over before the fault struck".into(),
+            });
+        }
+        let since = if injected.strikes_later { delivered } else { mark };
+        if let Some(proof) = recorder.wait_until(FOREVER, |facts| (injected.felt)(facts, since)).await {
+            recorder.record(Event::Felt { fault: watched, proof });
+        }
     }));
     rig.hold(InForce { name: name.clone(), grade, closes_path: fault.closes_path(), heal: injected.heal });
     Ok(true)
@@ -257,7 +253,7 @@ struct Joined {
 
 #[async_trait]
 impl Heal for Joined {
-    fn stays_in_force(&self) -> bool {
+    fn waits_for_delivery(&self) -> bool {
         false
     }
 
@@ -280,7 +276,7 @@ async fn heal(rig: &Rig, names: Option<&[String]>) -> Result<(), RunError> {
     let faults = rig.release(names);
     let cut = faults.iter().any(|fault| fault.closes_path);
     for fault in faults {
-        if fault.heal.stays_in_force() {
+        if fault.heal.waits_for_delivery() {
             wait_for_grade(rig, &fault).await;
         }
         rig.recorder.record(Event::Healing { fault: fault.name.clone() });

@@ -162,8 +162,10 @@ impl Fold {
 
     fn proven(&mut self, fault: &str, grade: Grade, text: String) {
         let evidence = self.evidence_of(fault);
-        evidence.reached = evidence.reached.max(Some(grade));
         evidence.proofs.push(ProofReport { grade, text });
+        // Each grade rests on the one below.
+        let shown = |grade: &Grade| evidence.proofs.iter().any(|proof| proof.grade == *grade);
+        evidence.reached = Grade::ALL.into_iter().take_while(shown).last();
     }
 
     fn finish(mut self, judgement: &Judgement) -> RunReport {

@@ -26,9 +26,10 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// Highest grade of evidence seen.
+    /// Highest grade of evidence reached. Each rests on the one below: a reader that reacts to something else while a
+    /// fault is armed has not been hit by it.
     pub fn grade(&self) -> Option<Grade> {
-        self.proven.keys().next_back().copied()
+        Grade::ALL.into_iter().take_while(|grade| self.proven.contains_key(grade)).last()
     }
 
     /// Whether it strikes brokers or the network, so that the reader is cut off.
