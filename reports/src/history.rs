@@ -756,6 +756,8 @@ pub enum ConnectionChange {
     TurnedAway,
     /// It was held while traffic waited.
     Held,
+    /// Bytes on it waited for a throttle or delay.
+    Slowed,
 }
 
 /// A group member's standing, read from the wire.

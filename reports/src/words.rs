@@ -56,6 +56,7 @@ pub(crate) fn connection(change: ConnectionChange) -> &'static str {
         ConnectionChange::ResetByLink => "connection reset by the link",
         ConnectionChange::TurnedAway => "connect turned away, broker gone",
         ConnectionChange::Held => "connection held with traffic waiting",
+        ConnectionChange::Slowed => "connection slowed",
     }
 }
 

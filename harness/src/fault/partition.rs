@@ -177,7 +177,7 @@ fn delivered(cut: &Cut, mark: u64) -> Look {
                 (reset > 0).then(|| format!("{reset} connection(s) of the reader were reset or turned away"))
             }
             CutMode::Throttle { .. } | CutMode::Delay { .. } => {
-                let slowed = count(ConnectionChange::Held);
+                let slowed = count(ConnectionChange::Slowed);
                 (slowed > 0).then(|| format!("bytes of the reader waited on {slowed} connection(s)"))
             }
         }

@@ -95,13 +95,14 @@ pub(super) fn judge(facts: &Facts) -> Outcome {
         return of_kind(violated(events(first.n), text), FailureKind::Silent, None);
     }
     if let Some((counted, at)) = counted(facts, *index, *first, &raised)
-        && counted != raised.len() as f64 {
-            let text = format!(
-                "the callback raised {} times and the reader counts {counted} callback errors",
-                raised.len()
-            );
-            return of_kind(violated(events(at), text), FailureKind::Silent, None);
-        }
+        && counted != raised.len() as f64
+    {
+        let text = format!(
+            "the callback raised {} times and the reader counts {counted} callback errors",
+            raised.len()
+        );
+        return of_kind(violated(events(at), text), FailureKind::Silent, None);
+    }
     held(format!("raised {} times", raised.len()))
 }
 

@@ -13,6 +13,8 @@ pub mod converges;
 pub mod failure_typed;
 pub mod group_member;
 pub mod in_order;
+#[cfg(test)]
+mod model;
 pub mod no_lost_record;
 pub mod no_phantom_record;
 pub mod no_rewind;

@@ -127,10 +127,11 @@ impl<'a> Given<'a> {
         }
         let key = generator.map(|generator| generator.key(self.partition, id));
         if let Some(left) = key.and_then(|key| struck_keys.get_mut(&key))
-            && *left > 0 {
-                *left -= 1;
-                return true;
-            }
+            && *left > 0
+        {
+            *left -= 1;
+            return true;
+        }
         self.jumped(offset)
     }
 

@@ -141,6 +141,19 @@ pub(crate) fn outcome(a: u64, b: u64, outcome: ProduceOutcome) -> Event {
     }
 }
 
+/// The same on another partition.
+pub(crate) fn on_partition(to: u32, mut event: Event) -> Event {
+    match &mut event {
+        Event::Produced { partition, .. } | Event::Scanned { partition, .. } => *partition = to,
+        Event::Reader {
+            event: ReaderEvent::Records { partitions },
+            ..
+        } => partitions.iter_mut().for_each(|delivered| delivered.partition = to),
+        other => panic!("{other:?}"),
+    }
+    event
+}
+
 /// A scan that finds ids `a..=b` where [`produced`] put them.
 pub(crate) fn scanned(a: u64, b: u64) -> Event {
     Event::Scanned {

@@ -392,13 +392,18 @@ mod no_silent_death {
     fn partition_that_stands_while_another_moves_violates() {
         let mut plan = plan(Kind::Group);
         plan.topics[0].partitions = 2;
-        assert_violated(
-            "no_silent_death",
-            "partition orders-0",
-            &history! { plan;
-                0 => spawned("r1"), 10 => produced(1, 10), 20 => delivered(1, 5), 5100 => FIXED,
-            },
-        );
+        let mut entries = history! { plan;
+            0 => spawned("r1"), 10 => produced(1, 10), 10 => on_partition(1, produced(1, 10)), 20 => delivered(1, 5),
+        };
+        for id in 1..=10 {
+            entries.push(entry(
+                entries.len() as u64,
+                id * 600,
+                on_partition(1, delivered(id, id)),
+            ));
+        }
+        entries.push(entry(entries.len() as u64, 6001, FIXED));
+        assert_violated("no_silent_death", "partition orders-0", &entries);
     }
 }
 

@@ -61,6 +61,7 @@ pub(super) async fn serve(shared: Arc<Shared>, broker: Arc<Broker>, client: TcpS
         introduced: false,
         reached: false,
         held: None,
+        slowed: None,
         first_close: None,
     };
     let mut upstream = None;
@@ -84,6 +85,8 @@ struct Connection {
     reached: bool,
     /// The latest hold for which it is recorded that traffic waited.
     held: Option<u64>,
+    /// The latest state of the cuts for which it is recorded that bytes were slowed.
+    slowed: Option<u64>,
     /// Who closed first.
     first_close: Option<Side>,
 }
@@ -172,6 +175,9 @@ impl Connection {
                 continue;
             }
             let mut until = earliest(up_wait.until, down_wait.until);
+            if (now.up.slows() && up_wait.until.is_some()) || (now.down.slows() && down_wait.until.is_some()) {
+                self.record_slowed(&now);
+            }
             if now.holds() {
                 self.watch_held(&now, &up, &down, upstream);
                 until = earliest(until, Some(Instant::now() + HELD_TICK));
@@ -311,6 +317,16 @@ impl Connection {
             self.shared
                 .taps
                 .connection(&client, self.broker.node, ConnectionChange::Held);
+        }
+    }
+
+    fn record_slowed(&mut self, now: &Control) {
+        if self.slowed != Some(now.version) {
+            self.slowed = Some(now.version);
+            let client = self.exchange.client().unwrap_or_default();
+            self.shared
+                .taps
+                .connection(client, self.broker.node, ConnectionChange::Slowed);
         }
     }
 

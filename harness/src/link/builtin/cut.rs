@@ -72,6 +72,11 @@ impl Control {
 }
 
 impl Way {
+    /// Whether bytes pass later than they could.
+    pub(super) fn slows(&self) -> bool {
+        self.bytes_per_s.is_some() || self.delay > Duration::ZERO
+    }
+
     fn add(&mut self, mode: CutMode) {
         match mode {
             CutMode::Hold => self.held = true,
