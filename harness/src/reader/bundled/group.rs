@@ -10,7 +10,7 @@ use brokerfall_report::protocol::{
     Callback, Heartbeat, Position, ReaderEvent, Reset, ResetCause, Start, TopicPartition,
 };
 use rdkafka::consumer::{CommitMode, Consumer};
-use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
+use rdkafka::error::{KafkaResult, RDKafkaErrorCode};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
 use super::client::{self, ASK, Backoff, Client, POLL, Remedy};
