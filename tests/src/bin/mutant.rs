@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     close_inherited();
-    brokerfall::reader::bundled::main(&std::env::args().nth(1).unwrap_or_default())
+    brokerfall_tests::mutants::main(&std::env::args().nth(1).unwrap_or_default())
 }
 
 /// Closes what the test's process left open in this one. librdkafka's mock cluster accepts connections without

@@ -225,7 +225,7 @@ impl ByHand {
             let catching_up = state.status == Status::CatchingUp;
             match state.partitions.get_mut(&(record.topic.clone(), record.partition)) {
                 Some(progress) => {
-                    progress.next = Some(record.offset + 1);
+                    progress.next = progress.next.max(Some(record.offset + 1));
                     catching_up && record.offset + 1 >= progress.target
                 }
                 None => false,

@@ -107,8 +107,11 @@ impl Reader {
                 found.is_none()
             })
             .expect("no thread panics with the lines");
-        let tail: Vec<_> = lines.iter().rev().take(30).collect();
-        found.unwrap_or_else(|| panic!("no {what} within {LONG:?}; the last lines, newest first: {tail:#?}"))
+        let told = lines
+            .iter()
+            .filter(|line| !matches!(line.event, ReaderEvent::Heartbeat(_)));
+        let tail: Vec<_> = told.chain(lines.last()).map(|line| format!("{line:?}")).collect();
+        found.unwrap_or_else(|| panic!("no {what} within {LONG:?}; all but heartbeats, and the last line: {tail:#?}"))
     }
 
     /// Every line so far.
@@ -141,6 +144,10 @@ impl Reader {
     pub(crate) fn exit(&mut self) -> ExitStatus {
         // The end of its stdout is the end of the process, or of everything it does.
         self.wait_exit(LONG).expect("the process ends")
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     pub(crate) fn wait_exit(&mut self, within: Duration) -> Option<ExitStatus> {
