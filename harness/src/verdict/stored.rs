@@ -3,7 +3,7 @@
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
 
-use brokerfall_report::XX;
+use brokerfall_report::history::{Entry, Event, HISTORY_FORMAT};
 
 use crate::history::facts::Facts;
 
