@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use brokerfall_report::history::{Entry, Event};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 use super::facts::Facts;
 
@@ -28,9 +28,13 @@ struct Shared {
     changed: watch::Sender<u64>,
 }
 
+/// Looks at the facts; true when it has found what it looks for.
+type Lookout = Box<dyn FnMut(&Facts) -> bool + Send>;
+
 struct Inner {
     next: u64,
     facts: Facts,
+    lookouts: Vec<Lookout>,
     file: Option<std::io::BufWriter<std::fs::File>>,
     flushed_us: u64,
     write_error: Option<std::io::Error>,
@@ -50,6 +54,7 @@ impl Recorder {
         let inner = Inner {
             next: 0,
             facts: Facts::default(),
+            lookouts: Vec::new(),
             file,
             flushed_us: 0,
             write_error: None,
@@ -95,6 +100,8 @@ impl Recorder {
             }
         }
         inner.facts.observe(&entry);
+        let facts = &inner.facts;
+        inner.lookouts.retain_mut(|lookout| !lookout(facts));
         drop(guard);
         self.shared.changed.send_replace(entry.n + 1);
         entry.n
@@ -103,6 +110,29 @@ impl Recorder {
     /// Looks at the facts as they are now.
     pub fn with<T>(&self, look: impl FnOnce(&Facts) -> T) -> T {
         look(&self.lock().facts)
+    }
+
+    /// Looks at the facts after every single event, from now on, until `look` finds what it looks for. Unlike
+    /// [`Recorder::wait_until`] it misses no moment between two events, however fast they come.
+    pub fn lookout<T: Send + 'static>(
+        &self,
+        look: impl Fn(&Facts) -> Option<T> + Send + 'static,
+    ) -> oneshot::Receiver<T> {
+        let (found, receiver) = oneshot::channel();
+        let mut found = Some(found);
+        let mut lookout = move |facts: &Facts| match look(facts) {
+            Some(what) => {
+                // A receiver that is gone wants to know no more.
+                let _ = found.take().map(|found| found.send(what));
+                true
+            }
+            None => false,
+        };
+        let mut inner = self.lock();
+        if !lookout(&inner.facts) {
+            inner.lookouts.push(Box::new(lookout));
+        }
+        receiver
     }
 
     /// Number of the next event: a mark to count from.

@@ -214,12 +214,14 @@ async fn inject(rig: &Arc<Rig>, step: &Step, spec: &FaultSpec, grade: Grade) -> 
     recorder.record(Event::Injected { fault: name.clone(), proof: injected.proof });
     let (watched, watching) = (name.clone(), rig.clone());
     let must_strike_in_catch_up = rig.plan.phase == Phase::CatchUp && step.when.before_start;
+    let delivered = injected.delivered;
+    let struck = recorder.lookout(move |facts| delivered(facts).map(|proof| (proof, facts.reached_targets())));
     rig.watch(tokio::spawn(async move {
         let recorder = &watching.recorder;
-        // OK to end without a word: the task lives as long as the run.
-        let Some(proof) = recorder.wait_until(FOREVER, &injected.delivered).await else { return };
+        // OK to end without a word: the recorder lives as long as the run.
+        let Ok((proof, too_late)) = struck.await else { return };
         let delivered = recorder.record(Event::Delivered { fault: watched.clone(), proof });
-        if must_strike_in_catch_up && recorder.with(Facts::reached_targets) {
+        if must_strike_in_catch_up && too_late {
             recorder.record(Event::NotProven {
                 fault: watched.clone(),
                 wanted: Proof::Phase,
