@@ -34,6 +34,10 @@ enum Op {
         runs: Vec<(u64, u64)>,
         phantom: bool,
     },
+    /// Deliver what follows on the last delivery.
+    Continue {
+        len: u64,
+    },
     /// A new process takes the reader's place.
     Respawn,
     Reset,
@@ -46,6 +50,7 @@ fn op() -> impl Strategy<Value = Op> {
         2 => Just(Op::Scan),
         5 => (proptest::collection::vec((0u64..100, 1u64..6), 1..3), proptest::bool::weighted(0.05))
             .prop_map(|(runs, phantom)| Op::Deliver { runs, phantom }),
+        5 => (1u64..4).prop_map(|len| Op::Continue { len }),
         1 => Just(Op::Respawn),
         1 => Just(Op::Reset),
     ]
@@ -136,13 +141,17 @@ fn play(kind: Kind, ops: &[Op]) -> (Vec<Entry>, Model) {
                 if *phantom {
                     given.push((model.next_id + 50, model.log_end + 50));
                 }
-                if given.is_empty() {
-                    continue;
-                }
-                let ids = given.iter().map(|(id, _)| *id).collect();
-                let offsets = given.iter().map(|(_, offset)| *offset).collect();
-                let n = add(says(records_as(Some(ids), Some(offsets))));
-                model.deliveries.push((n, model.life, given));
+                deliver(&mut model, &mut add, given);
+            }
+            Op::Continue { len } => {
+                let last = model
+                    .deliveries
+                    .last()
+                    .and_then(|(_, _, given)| given.last())
+                    .map_or(0, |(id, _)| *id);
+                let next = model.placed.range(last + 1..).take(*len as usize);
+                let given = next.map(|(id, offset)| (*id, *offset)).collect();
+                deliver(&mut model, &mut add, given);
             }
             Op::Respawn => {
                 add(exited_by("r1", None, Some(9), true));
@@ -158,6 +167,16 @@ fn play(kind: Kind, ops: &[Op]) -> (Vec<Entry>, Model) {
     scan(&mut model, &mut add);
     add(Event::Closed);
     (entries, model)
+}
+
+fn deliver(model: &mut Model, add: &mut impl FnMut(Event) -> u64, given: Vec<(u64, u64)>) {
+    if given.is_empty() {
+        return;
+    }
+    let ids = given.iter().map(|(id, _)| *id).collect();
+    let offsets = given.iter().map(|(_, offset)| *offset).collect();
+    let n = add(says(records_as(Some(ids), Some(offsets))));
+    model.deliveries.push((n, model.life, given));
 }
 
 fn scan(model: &mut Model, add: &mut impl FnMut(Event) -> u64) {
@@ -255,7 +274,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn loss_phantoms_order_and_rewinds_equal_the_naive_judge(kind in kind(), ops in proptest::collection::vec(op(), 0..14)) {
+    fn loss_phantoms_order_and_rewinds_equal_the_naive_judge(kind in kind(), ops in proptest::collection::vec(op(), 0..24)) {
         let (entries, model) = play(kind, &ops);
         let (disorder, rewind) = model.disorder_and_rewind();
         prop_assert_eq!(violated("no_lost_record", &entries), !model.lost(kind).is_empty(), "lost {:?}", model.lost(kind));
@@ -265,7 +284,7 @@ proptest! {
     }
 
     #[test]
-    fn judging_twice_is_the_same_and_a_stored_history_has_the_same_facts(kind in kind(), ops in proptest::collection::vec(op(), 0..14)) {
+    fn judging_twice_is_the_same_and_a_stored_history_has_the_same_facts(kind in kind(), ops in proptest::collection::vec(op(), 0..24)) {
         let (entries, _) = play(kind, &ops);
         prop_assert_eq!(judge(&entries), judge(&entries));
         let mut live = Facts::default();

@@ -582,6 +582,16 @@ mod records {
     }
 
     #[test]
+    fn reading_on_after_a_reset_is_no_second_step_back() {
+        let entries = history! { plan(Kind::Assign);
+            0 => spawned("r1"), 10 => produced(1, 10), 2000 => delivered(1, 10), 4000 => reset(), 6000 => delivered(3, 5),
+            9000 => delivered(6, 8), 12_000 => delivered(9, 10), 13_000 => FIXED,
+        };
+        assert_held("no_rewind", &entries);
+        assert_held("in_order", &entries);
+    }
+
+    #[test]
     fn commit_above_what_was_delivered_violates_while_the_record_is_there() {
         let of = |commit| {
             history! { plan(Kind::Group);
