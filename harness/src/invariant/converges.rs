@@ -3,7 +3,8 @@
 //!
 //! Differences are told apart: `missing` (the log has the key, the table does not), `stale` (the table shows an older
 //! record, or one that a tombstone removed), `phantom` (the table shows what was never written), `expired` (every record
-//! of the key has left the log: allowed, unless the reader declares `expired = "cleared"`).
+//! of the key has left the log: allowed, unless the reader declares `expired = "cleared"`). A table that ended honestly
+//! claims nothing any more: of it only a phantom is held against it.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +12,8 @@ use brokerfall_report::history::Generator;
 use brokerfall_report::protocol::Kind;
 use brokerfall_report::verdict::{FailureKind, Outcome};
 
-use super::{held, not_applicable, of_kind, undecided, violated};
-use crate::history::facts::{Facts, Log, RunSet, Snapshot, partition_of, shown};
+use super::{held, not_applicable, of_kind, patients_ended, undecided, violated};
+use crate::history::facts::{Facts, HowEnded, Log, RunSet, Snapshot, partition_of, shown};
 
 /// What the log says of one key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,6 +101,11 @@ pub(super) fn judge(facts: &Facts) -> Outcome {
             text.push_str(&format!(", {} of them expired", differences.expired.0));
         }
         return held(text);
+    }
+    let ended_honestly = patients_ended(facts)
+        .is_some_and(|ended| !ended.is_empty() && ended.iter().all(|ended| ended.how == HowEnded::Honest));
+    if ended_honestly && differences.phantom.0 == 0 {
+        return not_applicable("a table that goes on: it ended honestly and shows what it held then");
     }
     let events = vec![snapshot.asked.n, snapshot.done.map_or(snapshot.asked.n, |done| done.n)];
     of_kind(violated(events, texts.join("; ")), FailureKind::Silent, None)
