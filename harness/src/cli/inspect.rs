@@ -33,7 +33,8 @@ pub(crate) fn list(args: &ListArgs) -> ExitCode {
         Ok(summaries) => summaries,
         Err(cause) => return usage(&cause),
     };
-    let wanted = |id: &str| args.scenarios.is_empty() || args.scenarios.iter().any(|word| id.starts_with(word.as_str()));
+    let wanted =
+        |id: &str| args.scenarios.is_empty() || args.scenarios.iter().any(|word| id.starts_with(word.as_str()));
     let found: Vec<_> = summaries.iter().filter(|one| wanted(&one.id)).collect();
     if found.is_empty() {
         say::note("error: no scenario has an id that begins so (`brokerfall list` shows all)");
@@ -95,12 +96,29 @@ pub(crate) fn readers(args: &ReadersArgs) -> ExitCode {
         Ok(readers) => readers,
         Err(cause) => return usage(&cause),
     };
-    let width = readers.manifests().map(|manifest| manifest.name.len()).max().unwrap_or(0);
+    let width = readers
+        .manifests()
+        .map(|manifest| manifest.name.len())
+        .max()
+        .unwrap_or(0);
     for manifest in readers.manifests() {
         let kinds: Vec<&str> = manifest.kinds.iter().map(|kind| kind.name()).collect();
-        let versions: Vec<&str> = manifest.versions.iter().map(|version| version.version.as_str()).collect();
-        let versions = if versions.is_empty() { "built in".to_owned() } else { versions.join(", ") };
-        say::out(&format!("{:width$}  {:14}  {versions:22}  {}", manifest.name, kinds.join(","), manifest.summary));
+        let versions: Vec<&str> = manifest
+            .versions
+            .iter()
+            .map(|version| version.version.as_str())
+            .collect();
+        let versions = if versions.is_empty() {
+            "built in".to_owned()
+        } else {
+            versions.join(", ")
+        };
+        say::out(&format!(
+            "{:width$}  {:14}  {versions:22}  {}",
+            manifest.name,
+            kinds.join(","),
+            manifest.summary
+        ));
     }
     ExitCode::AsExpected
 }
@@ -153,11 +171,18 @@ pub(crate) async fn doctor(args: &DoctorArgs) -> ExitCode {
     let mut healthy = true;
     let mut line = |good: bool, what: &str, text: String| {
         healthy &= good;
-        say::out(&format!("{} {what:18} {text}", if good { "ok     " } else { "missing" }));
+        say::out(&format!(
+            "{} {what:18} {text}",
+            if good { "ok     " } else { "missing" }
+        ));
     };
     match ready().await {
         Ok(first) => {
-            line(true, "mock cluster", "starts, and the link stands in front of it".into());
+            line(
+                true,
+                "mock cluster",
+                "starts, and the link stands in front of it".into(),
+            );
             if args.timing {
                 line(true, "  first start", format!("{:.1} ms", first.as_secs_f64() * 1e3));
                 let mut later = Vec::new();
@@ -169,15 +194,24 @@ pub(crate) async fn doctor(args: &DoctorArgs) -> ExitCode {
                 }
                 later.sort_by(f64::total_cmp);
                 if let (Some(min), Some(mid), Some(max)) = (later.first(), later.get(later.len() / 2), later.last()) {
-                    line(true, "  later starts", format!("{min:.1} / {mid:.1} / {max:.1} ms (min, median, max of 10)"));
+                    line(
+                        true,
+                        "  later starts",
+                        format!("{min:.1} / {mid:.1} / {max:.1} ms (min, median, max of 10)"),
+                    );
                 }
             }
         }
         Err(text) => line(false, "mock cluster", text),
     }
-    for (tool, needed) in [("python3", "Python readers (ktables): install Python 3.10 or later with venv")] {
+    for (tool, needed) in [(
+        "python3",
+        "Python readers (ktables): install Python 3.10 or later with venv",
+    )] {
         let found = which(tool);
-        let text = found.as_ref().map_or_else(|| needed.to_owned(), |path| path.display().to_string());
+        let text = found
+            .as_ref()
+            .map_or_else(|| needed.to_owned(), |path| path.display().to_string());
         line(found.is_some(), tool, text);
     }
     let uv = which("uv");
@@ -185,20 +219,32 @@ pub(crate) async fn doctor(args: &DoctorArgs) -> ExitCode {
         "{} {:18} {}",
         if uv.is_some() { "ok     " } else { "absent " },
         "uv",
-        uv.map_or_else(|| "not needed: venv and pip are used".to_owned(), |path| path.display().to_string())
+        uv.map_or_else(
+            || "not needed: venv and pip are used".to_owned(),
+            |path| path.display().to_string()
+        )
     ));
-    if healthy { ExitCode::AsExpected } else { ExitCode::Environment }
+    if healthy {
+        ExitCode::AsExpected
+    } else {
+        ExitCode::Environment
+    }
 }
 
 /// How long cluster and link take until a reader could connect.
-#[expect(clippy::disallowed_methods, reason = "doctor measures; nothing is judged by this clock")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "doctor measures; nothing is judged by this clock"
+)]
 async fn ready() -> Result<Duration, String> {
     let failed = |cause: &dyn std::error::Error| crate::chain(cause);
     let folder = tempfile::tempdir().map_err(|cause| failed(&cause))?;
     let program = std::env::current_exe().map_err(|cause| failed(&cause))?;
     let recorder = Recorder::new(None).map_err(|cause| failed(&cause))?;
     let start = Instant::now();
-    let cluster = MockCluster::start(1, &program, folder.path()).await.map_err(|cause| failed(&cause))?;
+    let cluster = MockCluster::start(1, &program, folder.path())
+        .await
+        .map_err(|cause| failed(&cause))?;
     let link = BuiltinLink::start(cluster.brokers(), recorder, LinkOptions { emulated: true })
         .map_err(|cause| failed(&cause))?;
     let took = start.elapsed();
@@ -209,7 +255,9 @@ async fn ready() -> Result<Duration, String> {
 
 fn which(tool: &str) -> Option<std::path::PathBuf> {
     let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|folder| folder.join(tool)).find(|candidate| candidate.is_file())
+    std::env::split_paths(&path)
+        .map(|folder| folder.join(tool))
+        .find(|candidate| candidate.is_file())
 }
 
 /// `adapter check`.
@@ -230,15 +278,24 @@ pub(crate) async fn adapter_check(args: AdapterCheckArgs) -> Result<ExitCode, Su
         plan,
         launch,
         folder: out.folder.join("adapter-check"),
-        program: std::env::current_exe().map_err(|source| SuiteError::Io { what: "find this binary", source })?,
+        program: std::env::current_exe().map_err(|source| SuiteError::Io {
+            what: "find this binary",
+            source,
+        })?,
         seed: 0,
         reproduce: std::env::args().collect::<Vec<_>>().join(" "),
         keep_up: false,
     };
-    let recorder = run::recorder(&order).map_err(|source| SuiteError::Io { what: "write the history", source })?;
+    let recorder = run::recorder(&order).map_err(|source| SuiteError::Io {
+        what: "write the history",
+        source,
+    })?;
     let checked = paces::check(&order, &recorder).await;
     spawner.shut_down().await;
-    recorder.flush().map_err(|source| SuiteError::Io { what: "write the history", source })?;
+    recorder.flush().map_err(|source| SuiteError::Io {
+        what: "write the history",
+        source,
+    })?;
     let checked = checked.map_err(|cause| SuiteError::Environment(crate::chain(&cause)))?;
     for pace in &checked {
         let (mark, text) = match &pace.result {
@@ -248,6 +305,14 @@ pub(crate) async fn adapter_check(args: AdapterCheckArgs) -> Result<ExitCode, Su
         say::out(&format!("{mark} {}: {}", pace.what, render::escape::terminal(text)));
     }
     let bad = checked.iter().filter(|pace| pace.result.is_err()).count();
-    say::out(&format!("{} checked, {bad} bad; everything it said is in {}", checked.len(), order.folder.display()));
-    Ok(if bad == 0 { ExitCode::AsExpected } else { ExitCode::Violation })
+    say::out(&format!(
+        "{} checked, {bad} bad; everything it said is in {}",
+        checked.len(),
+        order.folder.display()
+    ));
+    Ok(if bad == 0 {
+        ExitCode::AsExpected
+    } else {
+        ExitCode::Violation
+    })
 }

@@ -54,7 +54,11 @@ fn finish(code: verdict::ExitCode) -> ExitCode {
 }
 
 fn on_runtime(work: impl Future<Output = verdict::ExitCode>) -> ExitCode {
-    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
+    let runtime = match tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+    {
         Ok(runtime) => runtime,
         Err(cause) => {
             say::note(&format!("error: cannot start the runtime: {cause}"));
@@ -69,5 +73,8 @@ fn text_options() -> TextOptions {
     let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let colours = std::io::stdout().is_terminal() && !set("NO_COLOR") && !set("CI");
     let palette = if colours { Palette::ansi() } else { Palette::plain() };
-    TextOptions { palette, ..TextOptions::default() }
+    TextOptions {
+        palette,
+        ..TextOptions::default()
+    }
 }

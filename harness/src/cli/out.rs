@@ -27,7 +27,10 @@ pub(crate) struct OutError {
 impl Out {
     /// Makes the folder of an invocation. `stamp` sorts by time: the oldest go when there are more than [`KEPT`].
     pub(crate) fn create(root: &Path, stamp: &str) -> Result<Self, OutError> {
-        let failed = |source| OutError { folder: root.to_owned(), source };
+        let failed = |source| OutError {
+            folder: root.to_owned(),
+            source,
+        };
         std::fs::create_dir_all(root).map_err(failed)?;
         let root = std::fs::canonicalize(root).map_err(failed)?;
         std::fs::write(root.join(".gitignore"), "*\n").map_err(failed)?;
@@ -41,7 +44,10 @@ impl Out {
     /// Writes a file at the top of the invocation's folder.
     pub(crate) fn write(&self, name: &str, content: &str) -> Result<PathBuf, OutError> {
         let path = self.folder.join(name);
-        let failed = |source| OutError { folder: self.folder.clone(), source };
+        let failed = |source| OutError {
+            folder: self.folder.clone(),
+            source,
+        };
         let mut file = std::fs::File::create(&path).map_err(failed)?;
         file.write_all(content.as_bytes()).map_err(failed)?;
         Ok(path)
@@ -79,15 +85,30 @@ impl Out {
 
 /// Only folders that an invocation named are ever removed: `20261130T005812Z-4711`.
 fn is_stamp(name: &str) -> bool {
-    let Some((time, pid)) = name.split_once('-') else { return false };
+    let Some((time, pid)) = name.split_once('-') else {
+        return false;
+    };
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    time.len() == 16 && time.ends_with('Z') && time.as_bytes()[8] == b'T' && digits(&time[..8]) && digits(&time[9..15]) && digits(pid)
+    time.len() == 16
+        && time.ends_with('Z')
+        && time.as_bytes()[8] == b'T'
+        && digits(&time[..8])
+        && digits(&time[9..15])
+        && digits(pid)
 }
 
 /// A run's folder name: the scenario and reader with every character that a shell or file system might mind replaced.
 pub(crate) fn run_folder(index: usize, scenario: &str, reader: &str) -> String {
     let safe = |text: &str| -> String {
-        text.chars().map(|c| if c.is_ascii_alphanumeric() || c == '.' || c == '-' { c } else { '_' }).collect()
+        text.chars()
+            .map(|c| {
+                if c.is_ascii_alphanumeric() || c == '.' || c == '-' {
+                    c
+                } else {
+                    '_'
+                }
+            })
+            .collect()
     };
     let mut name = format!("{index:04}-{}-{}", safe(scenario), safe(reader));
     name.truncate(120);
@@ -101,7 +122,13 @@ mod tests {
     #[test]
     fn stamps_are_told_from_other_folders() {
         assert!(is_stamp("20261130T005812Z-4711"));
-        for other in ["notes", "20261130T005812Z", "20261130-4711", "20261130T00581xZ-1", "20261130T005812Z-"] {
+        for other in [
+            "notes",
+            "20261130T005812Z",
+            "20261130-4711",
+            "20261130T00581xZ-1",
+            "20261130T005812Z-",
+        ] {
             assert!(!is_stamp(other), "{other}");
         }
     }
@@ -113,15 +140,24 @@ mod tests {
         for second in 0..25 {
             Out::create(root.path(), &format!("20261130T0058{second:02}Z")).unwrap();
         }
-        let mut names: Vec<String> =
-            std::fs::read_dir(root.path()).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        let mut names: Vec<String> = std::fs::read_dir(root.path())
+            .unwrap()
+            .map(|e| e.unwrap().file_name().into_string().unwrap())
+            .collect();
         names.sort();
-        assert_eq!(names.len(), KEPT + 2, "twenty invocations, .gitignore and mine: {names:?}");
+        assert_eq!(
+            names.len(),
+            KEPT + 2,
+            "twenty invocations, .gitignore and mine: {names:?}"
+        );
         assert!(names.contains(&"mine".to_owned()) && !names.iter().any(|name| name.starts_with("20261130T005804Z")));
     }
 
     #[test]
     fn run_folders_hold_no_separator() {
-        assert_eq!(run_folder(3, "a/b[x=1]", "ktables@1.1.1"), "0003-a_b_x_1_-ktables_1.1.1");
+        assert_eq!(
+            run_folder(3, "a/b[x=1]", "ktables@1.1.1"),
+            "0003-a_b_x_1_-ktables_1.1.1"
+        );
     }
 }

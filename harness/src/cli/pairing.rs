@@ -61,13 +61,20 @@ pub(crate) fn readers(args: &RunArgs, program: &Path) -> Result<Vec<Asked>, Suit
         progress: &progress,
         ..ProvisionOptions::default()
     };
-    let specs = if args.readers.is_empty() { vec![BUNDLED.to_owned()] } else { args.readers.clone() };
+    let specs = if args.readers.is_empty() {
+        vec![BUNDLED.to_owned()]
+    } else {
+        args.readers.clone()
+    };
     let mut asked = Vec::new();
     for spec in specs {
         match readers.resolve(&spec, &options) {
             Ok(launches) => asked.extend(launches.into_iter().map(|launch| Asked::Here(Box::new(launch)))),
             Err(cause @ ReaderError::NoRuntime { .. }) => {
-                asked.push(Asked::Away { spec, reason: crate::chain(&cause) });
+                asked.push(Asked::Away {
+                    spec,
+                    reason: crate::chain(&cause),
+                });
             }
             Err(cause @ (ReaderError::Unknown { .. } | ReaderError::Spec { .. } | ReaderError::Manifest(_))) => {
                 return Err(SuiteError::Usage(crate::chain(&cause)));
@@ -81,11 +88,15 @@ pub(crate) fn readers(args: &RunArgs, program: &Path) -> Result<Vec<Asked>, Suit
 /// Every plan with every reader that it suits, reader by reader. A plan does not suit a reader of another kind, nor one
 /// whose manifest names other scenarios; what cluster or reader lack is a named skip.
 pub(crate) fn pairs(plans: &[Plan], asked: &[Asked]) -> Vec<Pair> {
-    let suits = |plan: &Plan, launch: &Launch| {
-        plan.kinds().contains(&launch.info.kind) && launch.manifest.runs(&plan.id)
-    };
+    let suits =
+        |plan: &Plan, launch: &Launch| plan.kinds().contains(&launch.info.kind) && launch.manifest.runs(&plan.id);
     here(asked)
-        .flat_map(|launch| plans.iter().filter(|plan| suits(plan, launch)).map(|plan| pair(plan, launch)))
+        .flat_map(|launch| {
+            plans
+                .iter()
+                .filter(|plan| suits(plan, launch))
+                .map(|plan| pair(plan, launch))
+        })
         .collect()
 }
 
@@ -99,7 +110,9 @@ fn here(asked: &[Asked]) -> impl Iterator<Item = &Launch> {
 impl Asked {
     /// The report of a reader that is not to be had here.
     pub(crate) fn skipped(&self) -> Option<RunReport> {
-        let Asked::Away { spec, reason } = self else { return None };
+        let Asked::Away { spec, reason } = self else {
+            return None;
+        };
         let (name, version) = spec.split_once('@').unwrap_or((spec, ""));
         let info = ReaderInfo {
             name: name.to_owned(),
@@ -109,22 +122,31 @@ impl Asked {
             lock: None,
             declares: Declares::default(),
         };
-        let skip = SkipReport { reason: reason.clone(), enable: "install that runtime, or name another with --runtime".into() };
+        let skip = SkipReport {
+            reason: reason.clone(),
+            enable: "install that runtime, or name another with --runtime".into(),
+        };
         Some(RunReport::skipped("every scenario", "", Phase::Start, &info, skip))
     }
 }
 
 fn pair(plan: &Plan, launch: &Launch) -> Pair {
-    let by_cluster = plan.unmet_by_mock().into_iter().next().map(|unmet| (unmet.reason, unmet.enable));
+    let by_cluster = plan
+        .unmet_by_mock()
+        .into_iter()
+        .next()
+        .map(|unmet| (unmet.reason, unmet.enable));
     let by_reader = || {
-        plan.needs().iter().filter_map(|need| need.capability()).find(|name| launch.manifest.can(name) == Some(false)).map(
-            |name| {
+        plan.needs()
+            .iter()
+            .filter_map(|need| need.capability())
+            .find(|name| launch.manifest.can(name) == Some(false))
+            .map(|name| {
                 (
                     format!("{} cannot do `{name}`, which the scenario needs", label(&launch.info)),
                     "an adapter with that capability".to_owned(),
                 )
-            },
-        )
+            })
     };
     let by_manifest = || {
         (!launch.manifest.serves_on("mock")).then(|| {
@@ -135,7 +157,11 @@ fn pair(plan: &Plan, launch: &Launch) -> Pair {
         })
     };
     let skip = by_cluster.or_else(by_reader).or_else(by_manifest);
-    Pair { plan: plan.clone(), launch: launch.clone(), skip }
+    Pair {
+        plan: plan.clone(),
+        launch: launch.clone(),
+        skip,
+    }
 }
 
 /// `NAME@VERSION`, and the kind where the reader can be built as several.
@@ -149,7 +175,9 @@ pub(crate) fn label(info: &ReaderInfo) -> String {
 
 /// Why no pair came of it.
 pub(crate) fn nothing_to_run(plans: &[Plan], asked: &[Asked]) -> String {
-    let readers: Vec<String> = here(asked).map(|launch| format!("{} ({})", label(&launch.info), launch.info.kind.name())).collect();
+    let readers: Vec<String> = here(asked)
+        .map(|launch| format!("{} ({})", label(&launch.info), launch.info.kind.name()))
+        .collect();
     format!(
         "none of the {} scenario(s) suits any of the readers {} (see `brokerfall list` for the kinds that each scenario serves)",
         plans.len(),
@@ -159,9 +187,18 @@ pub(crate) fn nothing_to_run(plans: &[Plan], asked: &[Asked]) -> String {
 
 /// The command that carries out this pair alone.
 pub(crate) fn reproduce(args: &RunArgs, pair: &Pair) -> String {
-    let mut words = vec!["brokerfall".to_owned(), "run".to_owned(), scenario_word(args, &pair.plan.id)];
+    let mut words = vec![
+        "brokerfall".to_owned(),
+        "run".to_owned(),
+        scenario_word(args, &pair.plan.id),
+    ];
     if let (Some(command), Some(_)) = (&args.adapter, args.kind) {
-        words.extend(["--adapter".into(), command.clone(), "--kind".into(), pair.launch.info.kind.name().into()]);
+        words.extend([
+            "--adapter".into(),
+            command.clone(),
+            "--kind".into(),
+            pair.launch.info.kind.name().into(),
+        ]);
     } else {
         words.extend(["--reader".into(), reader_word(args, &pair.launch.info)]);
     }
@@ -177,14 +214,19 @@ pub(crate) fn reproduce(args: &RunArgs, pair: &Pair) -> String {
     if args.seed != 0 {
         words.extend(["--seed".into(), args.seed.to_string()]);
     }
-    words.iter().map(|word| shlex::try_quote(word).map_or_else(|_| word.clone(), |quoted| quoted.into_owned())).collect::<Vec<_>>().join(" ")
+    words
+        .iter()
+        .map(|word| shlex::try_quote(word).map_or_else(|_| word.clone(), |quoted| quoted.into_owned()))
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 /// A scenario of a user's own is named by its path, with the axes of the plan.
 fn scenario_word(args: &RunArgs, id: &str) -> String {
     let base = id.split_once('[').map_or(id, |(base, _)| base);
     let path = args.scenarios.iter().find(|word| {
-        word.ends_with(".toml") && (word.as_str() == base || word.strip_suffix(".toml").is_some_and(|stem| stem == base))
+        word.ends_with(".toml")
+            && (word.as_str() == base || word.strip_suffix(".toml").is_some_and(|stem| stem == base))
     });
     match path {
         Some(path) => path.clone(),

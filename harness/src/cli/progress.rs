@@ -31,15 +31,24 @@ impl Progress {
     pub(crate) fn new(total: usize) -> Self {
         let plain = std::env::var_os("CI").is_some() || std::env::var_os("NO_COLOR").is_some();
         let live = std::io::stderr().is_terminal() && !plain;
-        Self { lines: live.then(MultiProgress::new), total }
+        Self {
+            lines: live.then(MultiProgress::new),
+            total,
+        }
     }
 
     /// Starts the line of a run.
     pub(crate) fn start(&self, scenario: &str, reader: &str, recorder: &Recorder) -> Line {
-        let Some(lines) = &self.lines else { return Line { bar: None, drawing: None } };
+        let Some(lines) = &self.lines else {
+            return Line {
+                bar: None,
+                drawing: None,
+            };
+        };
         let bar = lines.add(ProgressBar::new_spinner());
         // OK to fall back: the template is a constant that indicatif accepts.
-        let style = ProgressStyle::with_template("{spinner} {wide_msg}").unwrap_or_else(|_| ProgressStyle::default_spinner());
+        let style =
+            ProgressStyle::with_template("{spinner} {wide_msg}").unwrap_or_else(|_| ProgressStyle::default_spinner());
         bar.set_style(style);
         let (drawn, recorder) = (bar.clone(), recorder.clone());
         let (scenario, reader) = (scenario.to_owned(), reader.to_owned());
@@ -61,7 +70,10 @@ impl Progress {
                 drawn.tick();
             }
         });
-        Line { bar: Some(bar), drawing: Some(drawing) }
+        Line {
+            bar: Some(bar),
+            drawing: Some(drawing),
+        }
     }
 
     /// Ends the line of a run and says how it ended.
@@ -72,7 +84,11 @@ impl Progress {
         if let Some(bar) = line.bar {
             bar.finish_and_clear();
         }
-        let text = format!("[{done}/{}] {:<13} {scenario}  {reader}  {seconds:.1}s", self.total, verdict.name());
+        let text = format!(
+            "[{done}/{}] {:<13} {scenario}  {reader}  {seconds:.1}s",
+            self.total,
+            verdict.name()
+        );
         match &self.lines {
             // A terminal that went away takes its progress with it.
             Some(lines) => drop(lines.println(text)),

@@ -71,9 +71,14 @@ struct Suite {
 
 /// Runs the suite that the arguments ask for.
 pub(crate) async fn run(args: RunArgs) -> Result<ExitCode, SuiteError> {
-    let jobs = args.jobs.map_or_else(|| std::thread::available_parallelism().map_or(2, usize::from), usize::from);
+    let jobs = args.jobs.map_or_else(
+        || std::thread::available_parallelism().map_or(2, usize::from),
+        usize::from,
+    );
     if args.keep_up && jobs != 1 {
-        return Err(SuiteError::Usage("--keep-up needs --jobs 1: one failure is kept up at a time".into()));
+        return Err(SuiteError::Usage(
+            "--keep-up needs --jobs 1: one failure is kept up at a time".into(),
+        ));
     }
     let started_at = run::order::now_rfc3339();
     let plans = pairing::plans(&args)?;
@@ -82,7 +87,10 @@ pub(crate) async fn run(args: RunArgs) -> Result<ExitCode, SuiteError> {
     let out = Out::create(&args.out, &stamp)?;
     let program = own_program()?;
     let spawner = Spawner::shared()?;
-    let cancel = signals::listen().map_err(|source| SuiteError::Io { what: "listen for signals", source })?;
+    let cancel = signals::listen().map_err(|source| SuiteError::Io {
+        what: "listen for signals",
+        source,
+    })?;
     // Provisioning blocks for seconds to minutes: away from the tasks that watch for signals.
     let for_readers = (args.clone(), program.clone());
     let asked = tokio::task::spawn_blocking(move || pairing::readers(&for_readers.0, &for_readers.1))
@@ -109,7 +117,11 @@ pub(crate) async fn run(args: RunArgs) -> Result<ExitCode, SuiteError> {
     });
     let mut runs = carry_out(&suite, pairs, jobs).await;
     runs.extend(away);
-    let stale = if full_catalogue { stale(&suite.known) } else { Vec::new() };
+    let stale = if full_catalogue {
+        stale(&suite.known)
+    } else {
+        Vec::new()
+    };
     let command = std::env::args().collect::<Vec<_>>().join(" ");
     let report = Report::new(env!("CARGO_PKG_VERSION"), started_at, command, runs, stale);
     spawner.shut_down().await;
@@ -123,7 +135,10 @@ pub(crate) async fn run(args: RunArgs) -> Result<ExitCode, SuiteError> {
 
 /// This binary, as a path that stays good while a build replaces the file.
 fn own_program() -> Result<PathBuf, SuiteError> {
-    std::env::current_exe().map_err(|source| SuiteError::Io { what: "find this binary", source })
+    std::env::current_exe().map_err(|source| SuiteError::Io {
+        what: "find this binary",
+        source,
+    })
 }
 
 fn known(pairs: &[Pair]) -> Result<BTreeMap<String, KnownFailing>, SuiteError> {
@@ -176,7 +191,9 @@ async fn carry_out(suite: &Arc<Suite>, pairs: Vec<Pair>, jobs: usize) -> Vec<Run
         match task.await {
             Ok(Some(report)) => reports.push(report),
             Ok(None) => {}
-            Err(panicked) => suite.progress.say(&format!("error: a run of the harness panicked: {panicked}")),
+            Err(panicked) => suite
+                .progress
+                .say(&format!("error: a run of the harness panicked: {panicked}")),
         }
     }
     reports
@@ -188,9 +205,14 @@ async fn one(suite: &Suite, pair: Pair, index: usize, round: u32) -> RunReport {
     match attempt(suite, pair, index, round).await {
         Ok(report) => report,
         // The history could not be written or read: the folder is full, or gone.
-        Err(cause) => {
-            RunReport::error(plan.id, plan.title, plan.phase, &info, FailureOf::Environment, format!("the history was lost: {cause}"))
-        }
+        Err(cause) => RunReport::error(
+            plan.id,
+            plan.title,
+            plan.phase,
+            &info,
+            FailureOf::Environment,
+            format!("the history was lost: {cause}"),
+        ),
     }
 }
 
@@ -224,7 +246,9 @@ async fn attempt(suite: &Suite, pair: Pair, index: usize, round: u32) -> std::io
         note_known(&mut report, known);
     }
     let done = suite.done.fetch_add(1, Ordering::Relaxed) + 1;
-    suite.progress.end(line, done, &scenario, &label, report.verdict, seconds);
+    suite
+        .progress
+        .end(line, done, &scenario, &label, report.verdict, seconds);
     if suite.args.keep == KeepArg::Failed && matches!(report.verdict, Verdict::Passed | Verdict::Skipped) {
         std::fs::remove_dir_all(&folder)?;
     } else {
@@ -238,13 +262,23 @@ fn note_known(report: &mut RunReport, known: &KnownFailing) {
     if !matches!(report.verdict, Verdict::Failed | Verdict::Passed) {
         return;
     }
-    let mut violated: Vec<String> = report.violations.iter().map(|violation| violation.invariant.clone()).collect();
+    let mut violated: Vec<String> = report
+        .violations
+        .iter()
+        .map(|violation| violation.invariant.clone())
+        .collect();
     violated.dedup();
     let exceptions: Vec<String> = report
         .exceptions
         .iter()
         .filter(|seen| seen.fatal)
-        .flat_map(|seen| seen.exception.preorder().into_iter().map(|one| one.type_name.clone()).collect::<Vec<_>>())
+        .flat_map(|seen| {
+            seen.exception
+                .preorder()
+                .into_iter()
+                .map(|one| one.type_name.clone())
+                .collect::<Vec<_>>()
+        })
         .collect();
     let run = known_failing::Run {
         scenario: &report.scenario,
@@ -262,13 +296,19 @@ fn note_known(report: &mut RunReport, known: &KnownFailing) {
 }
 
 fn relative(folder: &Path, root: &Path) -> String {
-    folder.strip_prefix(root).unwrap_or(folder).to_string_lossy().into_owned()
+    folder
+        .strip_prefix(root)
+        .unwrap_or(folder)
+        .to_string_lossy()
+        .into_owned()
 }
 
 /// Writes the reports and prints what a person reads.
 fn write(suite: &Suite, report: &Report) -> Result<(), SuiteError> {
-    let json = render::json::render(report)
-        .map_err(|source| SuiteError::Io { what: "write report.json", source: source.into() })?;
+    let json = render::json::render(report).map_err(|source| SuiteError::Io {
+        what: "write report.json",
+        source: source.into(),
+    })?;
     suite.out.write("report.json", &json)?;
     let junit = render::junit::render(report).map_err(|source| SuiteError::Io {
         what: "write junit.xml",
@@ -283,24 +323,38 @@ fn write(suite: &Suite, report: &Report) -> Result<(), SuiteError> {
 
 /// Keeps the pairs that did not end as expected in the invocation before.
 fn keep_last_failed(pairs: &mut Vec<Pair>, out: &Out) -> Result<(), SuiteError> {
-    let none = || SuiteError::Usage("--last-failed: no earlier report under the output folder (run without it first)".into());
+    let none =
+        || SuiteError::Usage("--last-failed: no earlier report under the output folder (run without it first)".into());
     let path = out.last_report().ok_or_else(none)?;
-    let text = std::fs::read_to_string(&path).map_err(|source| SuiteError::Io { what: "read the last report", source })?;
-    let report = render::json::parse(&text)
-        .map_err(|source| SuiteError::Io { what: "read the last report", source: source.into() })?;
+    let text = std::fs::read_to_string(&path).map_err(|source| SuiteError::Io {
+        what: "read the last report",
+        source,
+    })?;
+    let report = render::json::parse(&text).map_err(|source| SuiteError::Io {
+        what: "read the last report",
+        source: source.into(),
+    })?;
     let failed: BTreeSet<(String, String, String)> = report
         .runs
         .iter()
         .filter(|run| !matches!(run.verdict, Verdict::Passed | Verdict::KnownFailing | Verdict::Skipped))
-        .map(|run| (run.scenario.clone(), run.reader.name.clone(), run.reader.version.clone()))
+        .map(|run| {
+            (
+                run.scenario.clone(),
+                run.reader.name.clone(),
+                run.reader.version.clone(),
+            )
+        })
         .collect();
     pairs.retain(|pair| {
         let info = &pair.launch.info;
         failed.contains(&(pair.plan.id.clone(), info.name.clone(), info.version.clone()))
     });
     if pairs.is_empty() {
-        return Err(SuiteError::Usage(format!("--last-failed: every run of {} ended as expected", path.display())));
+        return Err(SuiteError::Usage(format!(
+            "--last-failed: every run of {} ended as expected",
+            path.display()
+        )));
     }
     Ok(())
 }
-

@@ -87,7 +87,10 @@ impl Fault for AnswerError {
             }),
             felt: reaction(),
             strikes_later: true,
-            heal: Box::new(Armed { rule, api: self.api.clone() }),
+            heal: Box::new(Armed {
+                rule,
+                api: self.api.clone(),
+            }),
         })
     }
 }
@@ -108,6 +111,9 @@ impl Heal for Armed {
                 seen: format!("{} response(s) could not be decoded", counts.undecodable),
             });
         }
-        Ok(format!("the rule is disarmed ({} matched, {} changed)", counts.matched, counts.triggered))
+        Ok(format!(
+            "the rule is disarmed ({} matched, {} changed)",
+            counts.matched, counts.triggered
+        ))
     }
 }

@@ -34,7 +34,9 @@ impl Fault for DeleteSegments {
 
     fn text(&self) -> String {
         let topic = self.topic.as_deref().unwrap_or("the first topic");
-        let partition = self.partition.map_or_else(String::new, |partition| format!("-{partition}"));
+        let partition = self
+            .partition
+            .map_or_else(String::new, |partition| format!("-{partition}"));
         format!("delete the log of {topic}{partition} past the reader's position")
     }
 
@@ -54,10 +56,15 @@ impl Fault for DeleteSegments {
             let before = rig.oracle.watermarks(&topic, partition).await?;
             // What the reader asked for last, or where it stands: a fetch in flight may be ahead of what was delivered.
             let reader = rig.recorder.with(|facts| {
-                facts.max_fetch_offset(&topic, partition).max(facts.position(&topic, partition)).unwrap_or(before.0)
+                facts
+                    .max_fetch_offset(&topic, partition)
+                    .max(facts.position(&topic, partition))
+                    .unwrap_or(before.0)
             });
             let wanted = reader + self.past_reader_by;
-            rig.oracle.fill_past(&topic, partition, wanted.saturating_sub(1)).await?;
+            rig.oracle
+                .fill_past(&topic, partition, wanted.saturating_sub(1))
+                .await?;
             let after = rig.oracle.watermarks(&topic, partition).await?;
             if after.0 < wanted {
                 return Err(FaultError::NotProven {

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use brokerfall_report::history::ConnectionChange;
 use serde::{Deserialize, Serialize};
 
-use super::{BrokerChoice, Fault, FaultError, Heal, Injected, PROOF, reaction, list};
+use super::{BrokerChoice, Fault, FaultError, Heal, Injected, PROOF, list, reaction};
 use crate::cluster::NodeId;
 use crate::run::rig::Rig;
 
@@ -42,7 +42,11 @@ impl Fault for KillBroker {
         }
         let targets = nodes.clone();
         Ok(Injected {
-            proof: format!("{}; the reader's port of broker {} refuses connections", proofs.join("; "), list(&nodes)),
+            proof: format!(
+                "{}; the reader's port of broker {} refuses connections",
+                proofs.join("; "),
+                list(&nodes)
+            ),
             delivered: Box::new(move |facts| {
                 let closed: u64 = targets
                     .iter()
@@ -51,7 +55,12 @@ impl Fault for KillBroker {
                             + facts.connections_since(mark, Some(node), ConnectionChange::ResetByLink)
                     })
                     .sum();
-                (closed > 0).then(|| format!("{closed} connection(s) of the reader to broker {} closed", list(&targets)))
+                (closed > 0).then(|| {
+                    format!(
+                        "{closed} connection(s) of the reader to broker {} closed",
+                        list(&targets)
+                    )
+                })
             }),
             felt: reaction(),
             strikes_later: false,
@@ -75,6 +84,10 @@ impl Heal for Dead {
         for &node in &self.nodes {
             rig.link.broker_back(node, PROOF).await?;
         }
-        Ok(format!("{}; the reader's port of broker {} accepts again", proofs.join("; "), list(&self.nodes)))
+        Ok(format!(
+            "{}; the reader's port of broker {} accepts again",
+            proofs.join("; "),
+            list(&self.nodes)
+        ))
     }
 }

@@ -98,7 +98,9 @@ impl PanicCallback {
                     How::Delay => protocol::How::Delay,
                 },
                 type_name: self.type_name.clone(),
-                ms: self.length.map(|length| u64::try_from(length.as_millis()).unwrap_or(u64::MAX)),
+                ms: self
+                    .length
+                    .map(|length| u64::try_from(length.as_millis()).unwrap_or(u64::MAX)),
             },
             times: self.times,
         }
@@ -131,7 +133,11 @@ impl Fault for PanicCallback {
             How::Hang => "hang",
             How::Delay => "return late",
         };
-        let times = if self.times == Times::Always { ", every time" } else { "" };
+        let times = if self.times == Times::Always {
+            ", every time"
+        } else {
+            ""
+        };
         format!("let {} {how} {on}{times}", self.callback_text())
     }
 
@@ -146,7 +152,9 @@ impl Fault for PanicCallback {
             if !done.ok {
                 return Err(FaultError::NotProven {
                     what: format!("that {} is armed", self.callback_text()),
-                    seen: done.error.map_or_else(|| "the adapter said no".into(), |error| error.label()),
+                    seen: done
+                        .error
+                        .map_or_else(|| "the adapter said no".into(), |error| error.label()),
                 });
             }
         }

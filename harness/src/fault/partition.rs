@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use brokerfall_report::history::ConnectionChange;
 use serde::{Deserialize, Serialize};
 
-use super::{BrokerChoice, Fault, FaultError, Heal, Injected, Look, reaction, list};
+use super::{BrokerChoice, Fault, FaultError, Heal, Injected, Look, list, reaction};
 use crate::cluster::NodeId;
 use crate::link::{Cut, CutHeal, CutId, CutMode, Direction};
 use crate::run::rig::Rig;
@@ -91,7 +91,9 @@ impl Partition {
                 Mode::Reset => CutMode::Reset,
                 Mode::Refuse => CutMode::Refuse,
                 // OK because a plan with a throttle and no rate is refused when it is checked.
-                Mode::Throttle => CutMode::Throttle { bytes_per_s: self.bytes_per_s.unwrap_or(1).max(1) },
+                Mode::Throttle => CutMode::Throttle {
+                    bytes_per_s: self.bytes_per_s.unwrap_or(1).max(1),
+                },
             },
             direction: match self.direction {
                 Way::Both => Direction::Both,
@@ -114,7 +116,11 @@ impl Fault for Partition {
 
     fn text(&self) -> String {
         let brokers: Vec<String> = self.brokers.iter().map(BrokerChoice::text).collect();
-        format!("cut the reader off from {} ({})", brokers.join(" and "), self.mode_text())
+        format!(
+            "cut the reader off from {} ({})",
+            brokers.join(" and "),
+            self.mode_text()
+        )
     }
 
     fn closes_path(&self) -> bool {
@@ -152,11 +158,20 @@ impl Cutting {
             CutMode::Hold => format!("the link forwards nothing to or from broker {}", list(&cut.nodes)),
             CutMode::Reset => format!("the link resets every connection to broker {}", list(&cut.nodes)),
             CutMode::Throttle { bytes_per_s } => {
-                format!("the link passes {bytes_per_s} bytes a second to and from broker {}", list(&cut.nodes))
+                format!(
+                    "the link passes {bytes_per_s} bytes a second to and from broker {}",
+                    list(&cut.nodes)
+                )
             }
             CutMode::Delay { by } => format!("the link delays broker {} by {by:?}", list(&cut.nodes)),
         };
-        Ok(Injected { proof, delivered: delivered(&cut, mark), felt: reaction(), strikes_later: false, heal: Box::new(Self { id, cut }) })
+        Ok(Injected {
+            proof,
+            delivered: delivered(&cut, mark),
+            felt: reaction(),
+            strikes_later: false,
+            heal: Box::new(Self { id, cut }),
+        })
     }
 }
 
@@ -166,7 +181,12 @@ fn delivered(cut: &Cut, mark: u64) -> Look {
     let nodes = cut.nodes.clone();
     let mode = cut.mode;
     Box::new(move |facts| {
-        let count = |change| nodes.iter().map(|&node| facts.connections_since(mark, Some(node), change)).sum::<u64>();
+        let count = |change| {
+            nodes
+                .iter()
+                .map(|&node| facts.connections_since(mark, Some(node), change))
+                .sum::<u64>()
+        };
         match mode {
             CutMode::Hold => {
                 let held = count(ConnectionChange::Held);
@@ -191,6 +211,9 @@ impl Heal for Cutting {
         for &node in &self.cut.nodes {
             rig.prove_accepts(node).await?;
         }
-        Ok(format!("the link forwards to and from broker {} again, and its port accepts", list(&self.cut.nodes)))
+        Ok(format!(
+            "the link forwards to and from broker {} again, and its port accepts",
+            list(&self.cut.nodes)
+        ))
     }
 }

@@ -38,7 +38,12 @@ impl Fault for PauseBroker {
 
     async fn inject(&self, rig: &Rig, _name: &str) -> Result<Injected, FaultError> {
         let nodes = self.broker.nodes(rig).await?;
-        let cut = Cut { nodes, mode: CutMode::Hold, direction: Direction::Both, heals: CutHeal::Keep };
+        let cut = Cut {
+            nodes,
+            mode: CutMode::Hold,
+            direction: Direction::Both,
+            heals: CutHeal::Keep,
+        };
         Cutting::start(rig, cut).await
     }
 }

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use brokerfall_report::history::{Event, Renewed, Stage};
 use brokerfall_report::protocol::{Command, Kind};
-use brokerfall_report::verdict::{Judgement, Verdict};
+use brokerfall_report::verdict::{Judgement, Outcome};
 
 use super::rig::Rig;
 use super::setup::{LAST_LOOK, RunError};
 use super::steps::millis;
-use crate::history::facts::{HowEnded, Facts};
+use crate::history::facts::{Facts, HowEnded};
 use crate::verdict;
 
 /// A reader may take this long to hand its exception over after it has ended (the definition of an honest end).
@@ -23,6 +23,15 @@ const ANSWER: Duration = Duration::from_secs(10);
 
 /// Two heartbeats: what a reader claims once the log is quiet.
 const CLAIMS: Duration = Duration::from_millis(2_500);
+
+/// Invariants whose violation a fresh object or process might cure.
+const CURABLE: [&str; 5] = [
+    "recovers",
+    "catches_up",
+    "no_silent_death",
+    "callback_isolated",
+    "converges",
+];
 
 /// Waits for recovery, settles, tries cures where it failed, stops the reader and looks at the log a last time.
 pub(super) async fn finish(rig: &Rig) -> Result<(), RunError> {
@@ -53,12 +62,18 @@ async fn decided(rig: &Rig, there: impl Fn(&Facts) -> bool) {
                 return Some(true);
             }
             // A process that is gone, or a reader that has told why it ended, does not come back.
-            facts.all_ended().filter(|ended| ended.how != HowEnded::Silent).map(|_| false)
+            facts
+                .all_ended()
+                .filter(|ended| ended.how != HowEnded::Silent)
+                .map(|_| false)
         })
         .await;
     if found == Some(false) {
         // The rest of what it tells of its end belongs to it.
-        let _ = rig.recorder.wait_until(HONEST, |facts| facts.end_is_explained().then_some(())).await;
+        let _ = rig
+            .recorder
+            .wait_until(HONEST, |facts| facts.end_is_explained().then_some(()))
+            .await;
     }
 }
 
@@ -72,7 +87,14 @@ async fn settle(rig: &Rig) {
         let has = |name: &str| recorder.with(|facts| facts.has_capability(member, name));
         if rig.launch.info.kind == Kind::Table && recorder.with(|facts| facts.is_alive(member)) {
             if has("barrier") {
-                let _ = reader.ask(Command::Barrier { timeout_ms: millis(BARRIER) }, ANSWER).await;
+                let _ = reader
+                    .ask(
+                        Command::Barrier {
+                            timeout_ms: millis(BARRIER),
+                        },
+                        ANSWER,
+                    )
+                    .await;
             }
             if has("snapshot") {
                 let _ = reader.ask(Command::Snapshot, ANSWER).await;
@@ -80,27 +102,24 @@ async fn settle(rig: &Rig) {
         }
     }
     // Every member that lives says once more what it claims, now that nothing moves.
-    let _ = recorder.wait_until(CLAIMS, |facts| facts.all_alive_beat_since(mark).then_some(())).await;
+    let _ = recorder
+        .wait_until(CLAIMS, |facts| facts.all_alive_beat_since(mark).then_some(()))
+        .await;
 }
 
-/// Only a reader that does not come back is offered cures.
+/// Only a reader that does not come back is offered cures. The verdict itself is not asked: an open history is partial.
 fn is_sick(judgement: &Judgement) -> bool {
-    use brokerfall_report::verdict::Outcome;
-    judgement.verdict == Verdict::Failed
-        && judgement.findings.iter().any(|finding| {
-            matches!(finding.outcome, Outcome::Violated { .. })
-                && matches!(
-                    finding.invariant.as_str(),
-                    "recovers" | "catches_up" | "no_silent_death" | "callback_isolated" | "converges"
-                )
-        })
+    judgement.findings.iter().any(|finding| {
+        matches!(finding.outcome, Outcome::Violated { .. }) && CURABLE.contains(&finding.invariant.as_str())
+    })
 }
 
 /// Which renewal brings the reader back: a fresh object in the same process, or a fresh process? The patient's verdict
 /// is fixed by now.
 async fn diagnose(rig: &Rig) -> Result<(), RunError> {
     let restartable = |member: &str| {
-        rig.recorder.with(|facts| facts.is_alive(member) && facts.has_capability(member, "restart"))
+        rig.recorder
+            .with(|facts| facts.is_alive(member) && facts.has_capability(member, "restart"))
     };
     let can_restart = rig.readers().iter().all(|reader| restartable(reader.member()));
     if can_restart {
@@ -134,15 +153,12 @@ async fn cured(rig: &Rig, renewed: Renewed, round: u32) -> Result<bool, RunError
         .wait_until(rig.within(), |facts| facts.sentinel_arrived(round).then_some(()))
         .await
         .is_some();
-    let what = match renewed {
-        Renewed::Object => "a fresh object in the same process",
-        Renewed::Process => "a fresh process",
-    };
     let text = if worked {
-        format!("{what} reads: the backlog drained and a new record arrived")
+        "the backlog drained and a new record arrived"
     } else {
-        format!("{what} does not read either")
+        "no new record arrived within the recovery window"
     };
+    let text = text.to_owned();
     rig.recorder.record(Event::Cure { renewed, worked, text });
     Ok(worked)
 }
@@ -172,5 +188,7 @@ pub(super) async fn stop(rig: &Rig) -> Result<(), RunError> {
         }
         Ok::<(), RunError>(())
     };
-    tokio::time::timeout(LAST_LOOK, scans).await.unwrap_or(Err(RunError::NoLastLook))
+    tokio::time::timeout(LAST_LOOK, scans)
+        .await
+        .unwrap_or(Err(RunError::NoLastLook))
 }

@@ -67,7 +67,10 @@ pub async fn run(order: Order, recorder: Recorder, cancel: Cancel) -> std::io::R
             setup::down(&rig).await;
         }
         Err(cause) => {
-            recorder.record(Event::Failure { of: cause.of(), text: crate::chain(&cause) });
+            recorder.record(Event::Failure {
+                of: cause.of(),
+                text: crate::chain(&cause),
+            });
         }
     }
     recorder.record(Event::Closed);

@@ -2,9 +2,7 @@
 
 use std::path::PathBuf;
 
-use brokerfall_report::history::{
-    FaultInfo, HISTORY_FORMAT, Limit, Limits, Opened, TopicInfo,
-};
+use brokerfall_report::history::{FaultInfo, HISTORY_FORMAT, Limit, Limits, Opened, TopicInfo};
 use brokerfall_report::protocol::Kind;
 
 use crate::reader::Launch;
@@ -109,7 +107,11 @@ impl Order {
     /// the first wait the whole session timeout, so that its default is short there: 6 s is the least that a real
     /// broker allows (`group.min.session.timeout.ms`).
     pub fn session_ms(&self) -> Option<u64> {
-        let asked = self.plan.reader.session.map(|session| u64::try_from(session.as_millis()).unwrap_or(u64::MAX));
+        let asked = self
+            .plan
+            .reader
+            .session
+            .map(|session| u64::try_from(session.as_millis()).unwrap_or(u64::MAX));
         asked.or_else(|| self.group().map(|_| MOCK_SESSION_MS))
     }
 
@@ -117,9 +119,18 @@ impl Order {
     pub fn limits(&self) -> Limits {
         let declared = &self.launch.manifest.limits;
         let limit = |scenario: Option<f64>, manifest: Option<f64>, default: f64| match (scenario, manifest) {
-            (Some(value), _) => Limit { value, origin: "scenario".into() },
-            (None, Some(value)) => Limit { value, origin: "manifest".into() },
-            (None, None) => Limit { value: default, origin: "default".into() },
+            (Some(value), _) => Limit {
+                value,
+                origin: "scenario".into(),
+            },
+            (None, Some(value)) => Limit {
+                value,
+                origin: "manifest".into(),
+            },
+            (None, None) => Limit {
+                value: default,
+                origin: "default".into(),
+            },
         };
         let ms = |duration: std::time::Duration| duration.as_secs_f64() * 1000.0;
         Limits {
@@ -132,7 +143,10 @@ impl Order {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "the wall clock of a run's start is for people; nothing is judged by it")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the wall clock of a run's start is for people; nothing is judged by it"
+)]
 /// The wall clock, RFC 3339, UTC, whole seconds.
 pub fn now_rfc3339() -> String {
     humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string()

@@ -69,15 +69,25 @@ struct Paces {
 
 impl Paces {
     fn good(&mut self, what: &str, seen: impl Into<String>) {
-        self.list.push(Pace { what: what.into(), result: Ok(seen.into()) });
+        self.list.push(Pace {
+            what: what.into(),
+            result: Ok(seen.into()),
+        });
     }
 
     fn bad(&mut self, what: &str, wrong: impl Into<String>) {
-        self.list.push(Pace { what: what.into(), result: Err(wrong.into()) });
+        self.list.push(Pace {
+            what: what.into(),
+            result: Err(wrong.into()),
+        });
     }
 
     fn note(&mut self, what: &str, held: bool, seen: impl Into<String>, wrong: impl Into<String>) {
-        if held { self.good(what, seen) } else { self.bad(what, wrong) }
+        if held {
+            self.good(what, seen)
+        } else {
+            self.bad(what, wrong)
+        }
     }
 
     /// The answer to a command, or a bad pace.
@@ -85,7 +95,9 @@ impl Paces {
         match answer {
             Ok(done) if done.ok => return Some(done),
             Ok(done) => {
-                let error = done.error.map_or_else(|| "no exception given".into(), |error| error.label());
+                let error = done
+                    .error
+                    .map_or_else(|| "no exception given".into(), |error| error.label());
                 self.bad(what, format!("answered ok: false ({error})"));
             }
             Err(cause) => self.bad(what, crate::chain(&cause)),
@@ -106,7 +118,10 @@ async fn drive(rig: &Rig, paces: &mut Paces) -> Result<(), RunError> {
     };
     let hello = recorder.with(|facts| facts.hello("r1").cloned());
     let capabilities = hello.map(|hello| hello.capabilities).unwrap_or_default();
-    paces.good("hello is the first line", format!("capabilities: {}", capabilities.join(", ")));
+    paces.good(
+        "hello is the first line",
+        format!("capabilities: {}", capabilities.join(", ")),
+    );
     let answer = rig.start(&reader, PACE).await;
     let answer = match answer {
         Ok(done) => Ok(done),
@@ -116,7 +131,10 @@ async fn drive(rig: &Rig, paces: &mut Paces) -> Result<(), RunError> {
     if paces.answer("start is answered", answer).is_none() {
         return Ok(());
     }
-    let reached = recorder.wait_until(PACE, |facts| facts.reached_targets().then_some(())).await.is_some();
+    let reached = recorder
+        .wait_until(PACE, |facts| facts.reached_targets().then_some(()))
+        .await
+        .is_some();
     let seen = recorder.with(Facts::delivered_total);
     paces.note(
         "the preloaded records are reported",
@@ -126,7 +144,10 @@ async fn drive(rig: &Rig, paces: &mut Paces) -> Result<(), RunError> {
     );
     heartbeats(rig, paces).await;
     rig.oracle.sentinel(1).await?;
-    let arrived = recorder.wait_until(PACE, |facts| facts.sentinel_arrived(1).then_some(())).await.is_some();
+    let arrived = recorder
+        .wait_until(PACE, |facts| facts.sentinel_arrived(1).then_some(()))
+        .await
+        .is_some();
     let missing = recorder.with(|facts| facts.sentinel_missing(1));
     paces.note(
         "a new record is reported",
@@ -148,12 +169,17 @@ async fn drive(rig: &Rig, paces: &mut Paces) -> Result<(), RunError> {
         format!("after {} ms, nothing left", stopped.stopped_ms.unwrap_or_default()),
         format!(
             "it had to be killed, or left {} behind (close the reader and exit 0 on `stop`, and at the end of stdin)",
-            if stopped.leftover.is_empty() { "nothing".to_owned() } else { stopped.leftover.join(", ") }
+            if stopped.leftover.is_empty() {
+                "nothing".to_owned()
+            } else {
+                stopped.leftover.join(", ")
+            }
         ),
     );
     rig.oracle.scan_all().await?;
     for id in ["no_phantom_record", "in_order", "no_lost_record", "converges"] {
-        if let Some(Outcome::Violated { text, .. }) = recorder.with(|facts| Some((invariant::by_id(id)?.judge)(facts))) {
+        if let Some(Outcome::Violated { text, .. }) = recorder.with(|facts| Some((invariant::by_id(id)?.judge)(facts)))
+        {
             paces.bad("what is reported agrees with the log", format!("{id}: {text}"));
         }
     }
@@ -168,7 +194,13 @@ async fn heartbeats(rig: &Rig, paces: &mut Paces) {
     while beats < 3 {
         let next = rig
             .recorder
-            .wait_until(deadline, |facts| facts.life("r1")?.last_heartbeat.filter(|at| at.n >= since).map(|at| at.n + 1))
+            .wait_until(deadline, |facts| {
+                facts
+                    .life("r1")?
+                    .last_heartbeat
+                    .filter(|at| at.n >= since)
+                    .map(|at| at.n + 1)
+            })
             .await;
         match next {
             Some(next) => since = next,
@@ -203,18 +235,28 @@ async fn commands(
         }
     }
     if has("arm_callback") {
-        let callback = if rig.launch.info.kind == Kind::Table { Callback::OnSet } else { Callback::OnRecord };
+        let callback = if rig.launch.info.kind == Kind::Table {
+            Callback::OnSet
+        } else {
+            Callback::OnRecord
+        };
         let arm = ArmCallback {
             callback,
             on: On::Nth(1),
-            raise: Raise { how: How::Delay, type_name: None, ms: Some(1) },
+            raise: Raise {
+                how: How::Delay,
+                type_name: None,
+                ms: Some(1),
+            },
             times: Times::Count(1),
         };
         let mark = recorder.mark();
         let answer = reader.ask(Command::ArmCallback(arm), PACE).await;
         if paces.answer("arm_callback is answered", answer).is_some() {
             rig.oracle.sentinel(2).await?;
-            let entered = recorder.wait_until(PACE, |facts| (facts.callbacks_entered_since(mark) > 0).then_some(())).await;
+            let entered = recorder
+                .wait_until(PACE, |facts| (facts.callbacks_entered_since(mark) > 0).then_some(()))
+                .await;
             paces.note(
                 "an armed callback is reported as it is entered",
                 entered.is_some(),
@@ -228,16 +270,25 @@ async fn commands(
         let answer = reader.ask(Command::Commit, PACE).await;
         if paces.answer("commit is answered", answer).is_some() {
             let seen = recorder
-                .wait_until(PACE, |facts| facts.commits().iter().any(|commit| commit.at.n >= mark).then_some(()))
+                .wait_until(PACE, |facts| {
+                    facts.commits().iter().any(|commit| commit.at.n >= mark).then_some(())
+                })
                 .await;
-            paces.note("commit reaches the broker", seen.is_some(), "OffsetCommit seen on the wire", "no OffsetCommit was seen on the wire");
+            paces.note(
+                "commit reaches the broker",
+                seen.is_some(),
+                "OffsetCommit seen on the wire",
+                "no OffsetCommit was seen on the wire",
+            );
         }
     }
     if has("restart") {
         let answer = reader.ask(Command::Restart, PACE).await;
         if paces.answer("restart is answered", answer).is_some() {
             rig.oracle.sentinel(3).await?;
-            let arrived = recorder.wait_until(PACE, |facts| facts.sentinel_arrived(3).then_some(())).await;
+            let arrived = recorder
+                .wait_until(PACE, |facts| facts.sentinel_arrived(3).then_some(()))
+                .await;
             paces.note(
                 "the restarted reader reads",
                 arrived.is_some(),

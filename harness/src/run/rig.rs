@@ -73,7 +73,10 @@ pub(super) struct InForce {
 
 impl Rig {
     /// A rig without readers.
-    #[expect(clippy::too_many_arguments, reason = "every part of a run, each of its own type; a builder would only rename them")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "every part of a run, each of its own type; a builder would only rename them"
+    )]
     pub fn new(
         plan: Plan,
         launch: Launch,
@@ -115,7 +118,11 @@ impl Rig {
 
     /// Number of partitions of a topic; 0 when the plan has no such topic.
     pub fn partitions(&self, topic: &str) -> u32 {
-        self.plan.topics.iter().find(|known| known.name == topic).map_or(0, |known| known.partitions)
+        self.plan
+            .topics
+            .iter()
+            .find(|known| known.name == topic)
+            .map_or(0, |known| known.partitions)
     }
 
     /// The reader processes, in order of their member names.
@@ -224,7 +231,10 @@ impl Rig {
             what: format!("that the reader's port of broker {node} {wanted}"),
             seen: seen.to_owned(),
         };
-        let address = self.link.address(node).ok_or_else(|| not_proven("the link has no such broker"))?;
+        let address = self
+            .link
+            .address(node)
+            .ok_or_else(|| not_proven("the link has no such broker"))?;
         let mut probe = tokio::time::interval(PROBE_EVERY);
         let deadline = tokio::time::Instant::now() + PROOF;
         while tokio::time::Instant::now() < deadline {
@@ -253,8 +263,9 @@ impl Rig {
     pub(super) fn release(&self, names: Option<&[String]>) -> Vec<InForce> {
         let mut held = lock(&self.in_force);
         let all = std::mem::take(&mut *held);
-        let (released, kept) =
-            all.into_iter().partition(|fault| names.is_none_or(|names| names.contains(&fault.name)));
+        let (released, kept) = all
+            .into_iter()
+            .partition(|fault| names.is_none_or(|names| names.contains(&fault.name)));
         *held = kept;
         released
     }

@@ -11,8 +11,8 @@ use crate::cluster::mock::MockCluster;
 use crate::cluster::{Cluster, ClusterError, TopicSpec};
 use crate::fault::FaultError;
 use crate::history::recorder::Recorder;
-use crate::link::builtin::{BuiltinLink, LinkOptions};
 use crate::link::LinkError;
+use crate::link::builtin::{BuiltinLink, LinkOptions};
 use crate::oracle::{Oracle, OracleError};
 use crate::reader::host::HostError;
 
@@ -100,7 +100,10 @@ pub(crate) async fn down(rig: &Rig) {
     for reader in rig.readers() {
         // Already stopped ones answer at once; those that an error or signal left running are killed.
         if let Err(HostError::Broken { .. }) = reader.kill().await {
-            rig.fail(FailureOf::Harness, format!("reader {} could not be killed", reader.member()));
+            rig.fail(
+                FailureOf::Harness,
+                format!("reader {} could not be killed", reader.member()),
+            );
         }
     }
     rig.stop_watching();

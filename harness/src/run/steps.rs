@@ -103,9 +103,17 @@ async fn healthy_before(rig: &Rig) -> bool {
     }
     let text = match healthy {
         Some(_) => "it ended before the first fault".to_owned(),
-        None => format!("it did not catch up within {:?} (lag {})", rig.within(), rig.recorder.with(Facts::lag)),
+        None => format!(
+            "it did not catch up within {:?} (lag {})",
+            rig.within(),
+            rig.recorder.with(Facts::lag)
+        ),
     };
-    rig.recorder.record(Event::NotProven { fault: String::new(), wanted: Proof::HealthyBefore, text });
+    rig.recorder.record(Event::NotProven {
+        fault: String::new(),
+        wanted: Proof::HealthyBefore,
+        text,
+    });
     false
 }
 
@@ -114,13 +122,24 @@ async fn take(rig: &Arc<Rig>, index: usize, step: &Step) -> Result<bool, RunErro
     let index = u32::try_from(index).unwrap_or(u32::MAX);
     let text = step.sentence();
     let moved = |state: StepState, detail: String| {
-        rig.recorder.record(Event::Step { index, text: text.clone(), state, detail });
+        rig.recorder.record(Event::Step {
+            index,
+            text: text.clone(),
+            state,
+            detail,
+        });
     };
     let mark = rig.recorder.mark();
     moved(StepState::Waiting, String::new());
-    let met = rig.recorder.wait_until(step.wait, |facts| met(step, facts, mark).then_some(())).await;
+    let met = rig
+        .recorder
+        .wait_until(step.wait, |facts| met(step, facts, mark).then_some(()))
+        .await;
     if met.is_none() {
-        moved(StepState::Unmet, rig.recorder.with(|facts| last_seen(step, facts, mark)));
+        moved(
+            StepState::Unmet,
+            rig.recorder.with(|facts| last_seen(step, facts, mark)),
+        );
         return Ok(false);
     }
     if let Some(after) = step.after {
@@ -143,7 +162,12 @@ async fn take(rig: &Arc<Rig>, index: usize, step: &Step) -> Result<bool, RunErro
             }
         }
         Action::Snapshot => ask_all(rig, || Command::Snapshot).await,
-        Action::Barrier => ask_all(rig, || Command::Barrier { timeout_ms: millis(COMMAND) }).await,
+        Action::Barrier => {
+            ask_all(rig, || Command::Barrier {
+                timeout_ms: millis(COMMAND),
+            })
+            .await
+        }
         Action::Commit => ask_all(rig, || Command::Commit).await,
         Action::Restart => ask_all(rig, || Command::Restart).await,
         Action::Join => join(rig, &step.name).await,
@@ -152,7 +176,10 @@ async fn take(rig: &Arc<Rig>, index: usize, step: &Step) -> Result<bool, RunErro
     Ok(true)
 }
 
-#[expect(clippy::disallowed_methods, reason = "`after` is the scenario's own length of a fault: time is the condition")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "`after` is the scenario's own length of a fault: time is the condition"
+)]
 async fn pause(after: Duration) {
     tokio::time::sleep(after).await;
 }
@@ -161,7 +188,10 @@ fn met(step: &Step, facts: &Facts, mark: u64) -> bool {
     let when = &step.when;
     when.caught_up.is_none_or(|wanted| facts.reached_targets() == wanted)
         && when.delivered.is_none_or(|wanted| facts.delivered_total() >= wanted)
-        && when.wire.as_ref().is_none_or(|wire| facts.wire_requests_since(mark, Some(&wire.api)) >= wire.count)
+        && when
+            .wire
+            .as_ref()
+            .is_none_or(|wire| facts.wire_requests_since(mark, Some(&wire.api)) >= wire.count)
 }
 
 /// The last values of what a step waited for.
@@ -172,7 +202,10 @@ fn last_seen(step: &Step, facts: &Facts, mark: u64) -> String {
         seen.push(format!("caught up is {}, wanted {wanted}", facts.reached_targets()));
     }
     if let Some(wanted) = when.delivered {
-        seen.push(format!("{} records delivered, wanted {wanted}", facts.delivered_total()));
+        seen.push(format!(
+            "{} records delivered, wanted {wanted}",
+            facts.delivered_total()
+        ));
     }
     if let Some(wire) = &when.wire {
         let requests = facts.wire_requests_since(mark, Some(&wire.api));
@@ -187,10 +220,17 @@ async fn inject(rig: &Arc<Rig>, step: &Step, spec: &FaultSpec, grade: Grade) -> 
     let name = &step.name;
     let recorder = &rig.recorder;
     let not_proven = |wanted: Proof, text: String| {
-        recorder.record(Event::NotProven { fault: name.clone(), wanted, text });
+        recorder.record(Event::NotProven {
+            fault: name.clone(),
+            wanted,
+            text,
+        });
     };
     if rig.plan.phase == Phase::CatchUp && !step.when.before_start && recorder.with(Facts::reached_targets) {
-        not_proven(Proof::Phase, "the catch-up was over before the fault was injected".into());
+        not_proven(
+            Proof::Phase,
+            "the catch-up was over before the fault was injected".into(),
+        );
         return Ok(false);
     }
     recorder.record(Event::Injecting {
@@ -201,7 +241,10 @@ async fn inject(rig: &Arc<Rig>, step: &Step, spec: &FaultSpec, grade: Grade) -> 
     });
     let mark = recorder.mark();
     if fault.closes_path() {
-        recorder.record(Event::Path { open: false, proof: format!("{name} is being injected") });
+        recorder.record(Event::Path {
+            open: false,
+            proof: format!("{name} is being injected"),
+        });
     }
     let injected = match fault.inject(rig, name).await {
         Ok(injected) => injected,
@@ -211,7 +254,10 @@ async fn inject(rig: &Arc<Rig>, step: &Step, spec: &FaultSpec, grade: Grade) -> 
         }
         Err(cause) => return Err(cause.into()),
     };
-    recorder.record(Event::Injected { fault: name.clone(), proof: injected.proof });
+    recorder.record(Event::Injected {
+        fault: name.clone(),
+        proof: injected.proof,
+    });
     let (watched, watching) = (name.clone(), rig.clone());
     let must_strike_in_catch_up = rig.plan.phase == Phase::CatchUp && step.when.before_start;
     let delivered = injected.delivered;
@@ -220,7 +266,10 @@ async fn inject(rig: &Arc<Rig>, step: &Step, spec: &FaultSpec, grade: Grade) -> 
         let recorder = &watching.recorder;
         // OK to end without a word: the recorder lives as long as the run.
         let Ok((proof, too_late)) = struck.await else { return };
-        let delivered = recorder.record(Event::Delivered { fault: watched.clone(), proof });
+        let delivered = recorder.record(Event::Delivered {
+            fault: watched.clone(),
+            proof,
+        });
         if must_strike_in_catch_up && too_late {
             recorder.record(Event::NotProven {
                 fault: watched.clone(),
@@ -229,11 +278,19 @@ async fn inject(rig: &Arc<Rig>, step: &Step, spec: &FaultSpec, grade: Grade) -> 
             });
         }
         let since = if injected.strikes_later { delivered } else { mark };
-        if let Some(proof) = recorder.wait_until(FOREVER, |facts| (injected.felt)(facts, since)).await {
+        if let Some(proof) = recorder
+            .wait_until(FOREVER, |facts| (injected.felt)(facts, since))
+            .await
+        {
             recorder.record(Event::Felt { fault: watched, proof });
         }
     }));
-    rig.hold(InForce { name: name.clone(), grade, closes_path: fault.closes_path(), heal: injected.heal });
+    rig.hold(InForce {
+        name: name.clone(),
+        grade,
+        closes_path: fault.closes_path(),
+        heal: injected.heal,
+    });
     Ok(true)
 }
 
@@ -244,7 +301,12 @@ async fn join(rig: &Arc<Rig>, step: &str) {
     if let Ok(reader) = rig.spawn(&member).await {
         start_member(rig, reader.clone());
         let heal = Box::new(Joined { reader });
-        rig.hold(InForce { name: step.to_owned(), grade: Grade::Injected, closes_path: false, heal });
+        rig.hold(InForce {
+            name: step.to_owned(),
+            grade: Grade::Injected,
+            closes_path: false,
+            heal,
+        });
     }
 }
 
@@ -281,10 +343,15 @@ async fn heal(rig: &Rig, names: Option<&[String]>) -> Result<(), RunError> {
         if fault.heal.waits_for_delivery() {
             wait_for_grade(rig, &fault).await;
         }
-        rig.recorder.record(Event::Healing { fault: fault.name.clone() });
+        rig.recorder.record(Event::Healing {
+            fault: fault.name.clone(),
+        });
         match fault.heal.heal(rig).await {
             Ok(proof) => {
-                rig.recorder.record(Event::Healed { fault: fault.name, proof });
+                rig.recorder.record(Event::Healed {
+                    fault: fault.name,
+                    proof,
+                });
             }
             Err(cause) => {
                 rig.recorder.record(Event::NotProven {
@@ -306,17 +373,19 @@ async fn heal(rig: &Rig, names: Option<&[String]>) -> Result<(), RunError> {
 async fn wait_for_grade(rig: &Rig, fault: &InForce) {
     let reached = |facts: &Facts| facts.grade_reached(&fault.name) >= Some(fault.grade) || facts.all_ended().is_some();
     // Below the grade the run is void, and judging says so.
-    let _ = rig.recorder.wait_until(GRADE_WAIT, |facts| reached(facts).then_some(())).await;
+    let _ = rig
+        .recorder
+        .wait_until(GRADE_WAIT, |facts| reached(facts).then_some(()))
+        .await;
 }
 
 /// Asks every member the same; answers stand in the history.
 pub(super) async fn ask_all(rig: &Rig, command: impl Fn() -> Command) {
-    let answers: Vec<Result<Done, HostError>> =
-        futures::future::join_all(rig.readers().iter().map(|reader| {
-            let command = command();
-            async move { reader.ask(command, COMMAND).await }
-        }))
-        .await;
+    let answers: Vec<Result<Done, HostError>> = futures::future::join_all(rig.readers().iter().map(|reader| {
+        let command = command();
+        async move { reader.ask(command, COMMAND).await }
+    }))
+    .await;
     drop(answers);
 }
 

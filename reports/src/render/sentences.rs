@@ -70,13 +70,20 @@ pub(super) fn plural(n: u64, noun: &str) -> String {
 
 /// The cause, with the invariant that it is about.
 pub(super) fn cause(run: &RunReport) -> String {
-    let about = run
+    if run
         .violations
         .iter()
-        .find(|violation| run.cause.contains(&violation.text));
-    match about {
-        Some(about) if !run.cause.contains(&about.invariant) => format!("{}: {}", about.invariant, run.cause),
-        _ => run.cause.clone(),
+        .any(|violation| run.cause.contains(&violation.invariant))
+    {
+        return run.cause.clone();
+    }
+    match run
+        .violations
+        .iter()
+        .find(|violation| run.cause.contains(&violation.text))
+    {
+        Some(about) => format!("{}: {}", about.invariant, run.cause),
+        None => run.cause.clone(),
     }
 }
 

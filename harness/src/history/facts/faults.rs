@@ -29,7 +29,10 @@ impl Fault {
     /// Highest grade of evidence reached. Each rests on the one below: a reader that reacts to something else while a
     /// fault is armed has not been hit by it.
     pub fn grade(&self) -> Option<Grade> {
-        Grade::ALL.into_iter().take_while(|grade| self.proven.contains_key(grade)).last()
+        Grade::ALL
+            .into_iter()
+            .take_while(|grade| self.proven.contains_key(grade))
+            .last()
     }
 
     /// Whether it strikes brokers or the network, so that the reader is cut off.

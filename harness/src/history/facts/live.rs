@@ -13,17 +13,24 @@ impl Facts {
 
     /// Names of the faults that are in force, for progress.
     pub fn faults_in_force(&self) -> Vec<String> {
-        self.faults().all.iter().filter(|fault| fault.healed.is_none()).map(|fault| fault.name.clone()).collect()
+        self.faults()
+            .all
+            .iter()
+            .filter(|fault| fault.healed.is_none())
+            .map(|fault| fault.name.clone())
+            .collect()
     }
 
     /// Whether a member's process runs.
     pub fn is_alive(&self, member: &str) -> bool {
-        self.life(member).is_some_and(|life| life.exit.is_none() && life.over.is_none())
+        self.life(member)
+            .is_some_and(|life| life.exit.is_none() && life.over.is_none())
     }
 
     /// Whether every member that ended has told why, or has a process that can tell nothing more.
     pub fn end_is_explained(&self) -> bool {
-        self.all_ended().is_some_and(|ended| ended.how == HowEnded::Honest || !self.is_alive(ended.member))
+        self.all_ended()
+            .is_some_and(|ended| ended.how == HowEnded::Honest || !self.is_alive(ended.member))
     }
 
     /// Whether every member whose process runs has sent a heartbeat since event `mark`.
@@ -43,7 +50,11 @@ impl Facts {
         }
         for life in self.lives() {
             if let Some((_, state)) = life.status.iter().find(|(at, _)| at.n >= mark) {
-                return Some(format!("the status of {} became {}", life.member, super::life::shown(state)));
+                return Some(format!(
+                    "the status of {} became {}",
+                    life.member,
+                    super::life::shown(state)
+                ));
             }
             if life.returned.iter().any(|(at, ..)| at.n >= mark) {
                 return Some(format!("a call of {} came back", life.member));
