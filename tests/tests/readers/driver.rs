@@ -6,8 +6,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use brokerfall_report::protocol::{
-    ArmCallback, Callback, Command, Done, How, Isolation, Kind, Line, On, Raise, ReaderEvent, Request, Reset, Start,
-    Times, TopicRef,
+    ArmCallback, Callback, Command, Done, Heartbeat, How, Isolation, Kind, Line, On, Raise, ReaderEvent, Request,
+    Reset, Start, Times, TopicRef,
 };
 use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::mocking::MockCluster;
@@ -188,6 +188,8 @@ impl Cluster {
             .expect("it creates a topic");
         let producer = rdkafka::ClientConfig::new()
             .set("bootstrap.servers", mock.bootstrap_servers())
+            .set("reconnect.backoff.max.ms", "200")
+            .set("socket.timeout.ms", "1000")
             .create()
             .expect("a producer starts");
         Self {
@@ -289,4 +291,12 @@ pub(crate) fn offsets(lines: &[Line], partition: u32) -> Vec<u64> {
 
 pub(crate) fn is_status(event: &ReaderEvent, wanted: &str) -> Option<()> {
     matches!(event, ReaderEvent::Status { state, .. } if state == wanted).then_some(())
+}
+
+/// The heartbeats among the lines.
+pub(crate) fn beats(lines: &[Line]) -> impl Iterator<Item = &Heartbeat> {
+    lines.iter().filter_map(|line| match &line.event {
+        ReaderEvent::Heartbeat(beat) => Some(beat),
+        _ => None,
+    })
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::driver::{Cluster, Reader, delivered, offsets, raising, start};
-use brokerfall_report::protocol::{Callback, Command, Heartbeat, How, Kind, Line, On, ReaderEvent};
+use crate::driver::{Cluster, Reader, beats, delivered, offsets, raising, start};
+use brokerfall_report::protocol::{Callback, Command, How, Kind, Line, On, ReaderEvent};
 use brokerfall_tests::mutants::MUTANTS;
 
 /// The invariants that a mutant must prove.
@@ -60,13 +60,6 @@ fn blip(cluster: &Cluster, reader: &Reader) {
         matches!(event, ReaderEvent::Error { .. }).then_some(())
     });
     cluster.mock.broker_up(1).unwrap();
-}
-
-fn beats(lines: &[Line]) -> impl Iterator<Item = &Heartbeat> {
-    lines.iter().filter_map(|line| match &line.event {
-        ReaderEvent::Heartbeat(beat) => Some(beat),
-        _ => None,
-    })
 }
 
 fn stopped(lines: &[Line]) -> Option<bool> {
@@ -258,7 +251,7 @@ fn busy_mutants_spin_and_storm_only_while_they_are_cut_off() {
 }
 
 /// Clock ticks of 10 ms that the process has used.
-fn cpu_ticks(pid: u32) -> u64 {
+pub(crate) fn cpu_ticks(pid: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let fields: Vec<_> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
     fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()

@@ -107,6 +107,7 @@ impl Group {
         let mut backoff = Backoff::new();
         let mut ask_at_ms = 0.0;
         let mut out_of_range: Option<Exception> = None;
+        let mut stale = 0;
         loop {
             core.sdk.turned();
             if core.state().stopping {
@@ -128,7 +129,7 @@ impl Group {
                 return End::Silent;
             }
             if let Some(cause) = out_of_range.as_ref().filter(|_| core.sdk.now_ms() >= ask_at_ms) {
-                match self.relocate(client, cause) {
+                match self.relocate(client, cause, &mut stale) {
                     Ok(None) => {
                         out_of_range = None;
                         backoff.reset();
@@ -181,7 +182,7 @@ impl Group {
 
     /// Puts every assigned partition where it belongs: the client found one of them (the binding does not say which) to
     /// have no offset, or one outside the log.
-    fn relocate(&self, client: &Client, cause: &Exception) -> KafkaResult<Option<End>> {
+    fn relocate(&self, client: &Client, cause: &Exception, stale: &mut usize) -> KafkaResult<Option<End>> {
         let core = &self.core;
         let assigned: Vec<(Place, Option<u64>)> = {
             let state = core.state();
@@ -219,9 +220,13 @@ impl Group {
         let list = Core::list(found.iter().map(|(place, _, to)| (place.clone(), *to)));
         // Not `seek`: in librdkafka 2.12 a partition that was given up with AUTO_OFFSET_RESET does not fetch again after it.
         client.assign(&list)?;
-        if found.iter().any(|(_, at, _)| at.is_some()) {
-            // A first start is no error; an answer that moves or confirms a position is.
-            core.met(Origin::Poll, cause.clone());
+        // A first start is no error. Each partition without an offset tells of it once, and the first of them had all
+        // placed: the others are stale.
+        let moved = found.iter().any(|(_, at, to)| at.is_some_and(|at| at != *to));
+        match found.iter().filter(|(_, at, _)| at.is_none()).count() {
+            0 if *stale > 0 && !moved => *stale -= 1,
+            0 => core.met(Origin::Poll, cause.clone()),
+            first_starts => *stale += first_starts - 1,
         }
         for (place, at, to) in found {
             if at.is_some_and(|at| at != to) {
@@ -264,7 +269,6 @@ impl Group {
             if now_ms < commits.due_ms && !commits.asked {
                 return;
             }
-            commits.due_ms = now_ms + COMMIT_EVERY_MS;
         }
         self.commit_now(client);
     }
@@ -290,7 +294,12 @@ impl Group {
             return;
         }
         self.core.sdk.flush();
-        self.commits().sent_ms = Some(self.core.sdk.now_ms());
+        let now_ms = self.core.sdk.now_ms();
+        {
+            let mut commits = self.commits();
+            commits.sent_ms = Some(now_ms);
+            commits.due_ms = now_ms + COMMIT_EVERY_MS;
+        }
         let (group, client) = (self.clone(), client.clone());
         std::thread::spawn(move || {
             let result = client.commit(&Core::list(positions.iter().cloned()), CommitMode::Sync);
