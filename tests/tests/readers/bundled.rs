@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use brokerfall_report::exception::Origin;
-use brokerfall_report::protocol::{Callback, Command, How, Kind, On, ReaderEvent, ResetCause};
+use brokerfall_report::protocol::{Callback, Command, How, Kind, On, ReaderEvent, Reset, ResetCause};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 
 use crate::driver::{Cluster, LONG, Reader, TOPIC, beats, delivered, is_status, offsets, raising, start};
@@ -295,6 +297,80 @@ fn authorization_failure_ends_a_reader_with_its_exception() {
     assert!(table.exit().success());
 }
 
+fn reset(reader: &Reader) -> (Option<u64>, Option<u64>, ResetCause) {
+    reader.wait("reset", |event| match event {
+        ReaderEvent::Reset { from, to, cause, .. } => Some((*from, *to, *cause)),
+        _ => None,
+    })
+}
+
+#[test]
+fn position_that_retention_deleted_is_left_for_the_log_start_and_told() {
+    for (name, kind) in [KINDS[0], KINDS[1]] {
+        let mut cluster = Cluster::new(1, 1);
+        cluster.fill(0, 20);
+        let mut reader = Reader::started(name, kind, &cluster);
+        reader.wait_delivered(20);
+        let process = Pid::from_raw(reader.pid() as i32);
+        kill(process, Signal::SIGSTOP).unwrap();
+        // The fetch in flight takes the first of them, so the position is one that is deleted by the end.
+        cluster.write_until_deleted(0);
+        cluster.write_until_deleted(0);
+        kill(process, Signal::SIGCONT).unwrap();
+        let low = cluster.watermarks(0).0 as u64;
+        let (from, to, cause) = reset(&reader);
+        assert!(from < Some(low), "{name}: {from:?} was still in the log");
+        assert_eq!((to, cause), (Some(low), ResetCause::OutOfRange), "{name}");
+        if kind == Kind::Table {
+            assert!(barrier(&mut reader));
+            assert_eq!(reader.snapshot(), [], "what was deleted is gone from the table");
+        }
+    }
+}
+
+#[test]
+fn member_whose_commit_was_deleted_starts_at_the_log_start_and_tells() {
+    let mut cluster = Cluster::new(1, 1);
+    cluster.fill(0, 20);
+    let mut first = Reader::started("reference-group", Kind::Group, &cluster);
+    first.wait_delivered(20);
+    assert!(first.ask(Command::Commit).ok);
+    assert!(first.ask(Command::Stop { grace_ms: 5_000 }).ok);
+    cluster.write_until_deleted(0);
+    let (low, high) = cluster.watermarks(0);
+    assert!(low > 20);
+    let second = Reader::started("reference-group", Kind::Group, &cluster);
+    assert_eq!(reset(&second), (Some(20), Some(low as u64), ResetCause::OutOfRange));
+    second.wait_delivered((high - low) as u64);
+}
+
+#[test]
+fn member_without_an_offset_and_without_a_reset_ends_and_says_why() {
+    let mut cluster = Cluster::new(1, 1);
+    cluster.fill(0, 5);
+    let mut reader = Reader::spawn("reference-group");
+    let mut start = start(Kind::Group, &cluster);
+    start.reset = Reset::None;
+    assert!(reader.ask(Command::Start(start)).ok);
+    let code = reader.wait("stopped", |event| match event {
+        ReaderEvent::Stopped { exception, .. } => exception.as_ref()?.code.clone(),
+        _ => None,
+    });
+    assert_eq!(code.name, "AutoOffsetReset");
+}
+
+#[test]
+fn option_that_the_client_does_not_know_fails_start_with_its_exception() {
+    let cluster = Cluster::new(1, 1);
+    let mut reader = Reader::spawn("reference-table");
+    let mut start = start(Kind::Table, &cluster);
+    start.options.insert("no.such.option".to_owned(), true.into());
+    let done = reader.ask(Command::Start(start));
+    let exception = done.error.expect("start raises");
+    assert!(!done.ok);
+    assert_eq!(exception.type_name, "rdkafka::error::KafkaError::ClientConfig");
+}
+
 #[test]
 fn table_out_of_range_is_cleared_and_rebuilt_from_the_log_start() {
     let mut cluster = Cluster::new(1, 1);
@@ -302,11 +378,7 @@ fn table_out_of_range_is_cleared_and_rebuilt_from_the_log_start() {
     let mut table = Reader::started("reference-table", Kind::Table, &cluster);
     table.wait_delivered(20);
     out_of_range(&cluster, &table);
-    let reset = table.wait("reset", |event| match event {
-        ReaderEvent::Reset { from, to, cause, .. } => Some((*from, *to, *cause)),
-        _ => None,
-    });
-    assert_eq!(reset, (Some(20), Some(0), ResetCause::OutOfRange));
+    assert_eq!(reset(&table), (Some(20), Some(0), ResetCause::OutOfRange));
     table.wait_delivered(40);
     assert!(barrier(&mut table));
     assert_eq!(table.snapshot().len(), 10);

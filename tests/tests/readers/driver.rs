@@ -227,6 +227,32 @@ impl Cluster {
         self.next_id - 1
     }
 
+    /// Writes records without a key until the mock has deleted what stood in the partition: it keeps about 5 MiB.
+    pub(crate) fn write_until_deleted(&mut self, partition: u32) {
+        let (_, end) = self.watermarks(partition);
+        while self.watermarks(partition).0 < end {
+            let id = self.next_id.to_string();
+            self.next_id += 1;
+            let payload = format!("{id}|{}", "x".repeat(900_000));
+            let record = BaseRecord::<str, str>::to(TOPIC)
+                .partition(partition as i32)
+                .payload(&payload);
+            self.producer
+                .send(record)
+                .map_err(|(error, _)| error)
+                .expect("a record is queued");
+            self.producer.flush(LONG).expect("the mock takes them");
+        }
+    }
+
+    /// Log start and log end.
+    pub(crate) fn watermarks(&self, partition: u32) -> (i64, i64) {
+        let client = self.producer.client();
+        client
+            .fetch_watermarks(TOPIC, partition as i32, LONG)
+            .expect("the mock answers")
+    }
+
     /// Writes this many values over ten keys.
     pub(crate) fn fill(&mut self, partition: u32, records: usize) {
         let keys: Vec<String> = (0..10).map(|n| format!("p{partition}-k{n}")).collect();

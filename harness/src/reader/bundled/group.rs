@@ -45,7 +45,7 @@ struct Commits {
     /// The `commit` command asked for one; it is sent even when nothing is new.
     asked: bool,
     answered: u64,
-    last: Option<Exception>,
+    last: Option<Box<Exception>>,
     /// A mutant has left its group: nothing is committed any more.
     given_up: bool,
 }
@@ -63,7 +63,7 @@ impl Group {
         policy: Policy,
         hooks: Arc<dyn Hooks>,
         sdk: Sdk,
-    ) -> Result<Arc<Self>, Exception> {
+    ) -> Result<Arc<Self>, Box<Exception>> {
         if start.group.is_none() {
             let text = "a group reader needs `group` in `start`";
             return Err(exceptions::plain("brokerfall::reader::bundled::NoGroup", text));
@@ -82,7 +82,7 @@ impl Group {
         Ok(reader)
     }
 
-    fn connect(self: &Arc<Self>) -> Result<Client, Exception> {
+    fn connect(self: &Arc<Self>) -> Result<Client, Box<Exception>> {
         // The member finds a position itself where the log has none for it, so that it can say so.
         let events = Arc::new(Events(self.clone()));
         let client = client::connect(&self.core.start, "error", &self.core.sdk, events)?;
@@ -106,7 +106,7 @@ impl Group {
         let core = &self.core;
         let mut backoff = Backoff::new();
         let mut ask_at_ms = 0.0;
-        let mut out_of_range: Option<Exception> = None;
+        let mut out_of_range: Option<Box<Exception>> = None;
         let mut stale = 0;
         loop {
             core.sdk.turned();
@@ -128,7 +128,7 @@ impl Group {
                 });
                 return End::Silent;
             }
-            if let Some(cause) = out_of_range.as_ref().filter(|_| core.sdk.now_ms() >= ask_at_ms) {
+            if let Some(cause) = out_of_range.as_deref().filter(|_| core.sdk.now_ms() >= ask_at_ms) {
                 match self.relocate(client, cause, &mut stale) {
                     Ok(None) => {
                         out_of_range = None;
@@ -213,7 +213,7 @@ impl Group {
                 (Some(at), _) if (low..=high).contains(&at) => at,
                 (_, Reset::Earliest) => low,
                 (_, Reset::Latest) => high,
-                (_, Reset::None) => return Ok(Some(core.fail(Origin::Poll, cause.clone()))),
+                (_, Reset::None) => return Ok(Some(core.fail(Origin::Poll, Box::new(cause.clone())))),
             };
             found.push((place, at, to));
         }
@@ -225,7 +225,7 @@ impl Group {
         let moved = found.iter().any(|(_, at, to)| at.is_some_and(|at| at != *to));
         match found.iter().filter(|(_, at, _)| at.is_none()).count() {
             0 if *stale > 0 && !moved => *stale -= 1,
-            0 => core.met(Origin::Poll, cause.clone()),
+            0 => core.met(Origin::Poll, Box::new(cause.clone())),
             first_starts => *stale += first_starts - 1,
         }
         for (place, at, to) in found {
@@ -246,7 +246,7 @@ impl Group {
     }
 
     /// Hands one record to the user, and only then counts it as processed.
-    fn pass(&self, record: &Record) -> Result<(), Exception> {
+    fn pass(&self, record: &Record) -> Result<(), Box<Exception>> {
         self.core
             .sdk
             .record(&record.topic, record.partition, record.offset, record.id);
@@ -262,7 +262,7 @@ impl Group {
     fn commit_when_due(self: &Arc<Self>, client: &Arc<Client>) {
         let now_ms = self.core.sdk.now_ms();
         {
-            let mut commits = self.commits();
+            let commits = self.commits();
             if commits.sent_ms.is_some_and(|at| now_ms - at < COMMIT_LOST_MS) || commits.given_up {
                 return;
             }
@@ -348,7 +348,7 @@ impl Group {
             .wait(LAST_COMMIT, |_| self.commits().sent_ms.is_none().then_some(()));
     }
 
-    fn answered(&self, failure: Option<Exception>) {
+    fn answered(&self, failure: Option<Box<Exception>>) {
         let mut commits = self.commits();
         commits.sent_ms = None;
         commits.answered += 1;
@@ -460,7 +460,7 @@ impl Reader for Group {
         heartbeat
     }
 
-    fn commit(&self) -> Option<Result<(), Exception>> {
+    fn commit(&self) -> Option<Result<(), Box<Exception>>> {
         let before = {
             let mut commits = self.commits();
             commits.asked = true;
