@@ -1,9 +1,20 @@
 //! The bundled readers as child processes, driven through the adapter protocol on a mock cluster.
 
-use crate::driver::{Cluster, LONG, Reader, delivered, is_status, offsets, raising, start};
+use std::time::Duration;
+
 use brokerfall_report::exception::Origin;
-use brokerfall_report::protocol::{Callback, Command, How, Kind, On, ReaderEvent, ResetCause};
+use brokerfall_report::protocol::{Callback, Command, How, Kind, On, ReaderEvent, Reset, ResetCause};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
+
+use crate::driver::{Cluster, LONG, Reader, TOPIC, beats, delivered, is_status, offsets, raising, start};
+
+const KINDS: [(&str, Kind); 3] = [
+    ("reference-table", Kind::Table),
+    ("reference-assign", Kind::Assign),
+    ("reference-group", Kind::Group),
+];
 
 fn caught_up(event: &ReaderEvent) -> Option<()> {
     matches!(event, ReaderEvent::CaughtUp).then_some(())
@@ -129,11 +140,7 @@ fn tombstone_calls_on_delete() {
 
 #[test]
 fn readers_survive_the_death_of_the_only_broker() {
-    for (name, kind) in [
-        ("reference-table", Kind::Table),
-        ("reference-assign", Kind::Assign),
-        ("reference-group", Kind::Group),
-    ] {
+    for (name, kind) in KINDS {
         let mut cluster = Cluster::new(1, 1);
         cluster.fill(0, 50);
         let reader = Reader::started(name, kind, &cluster);
@@ -147,6 +154,114 @@ fn readers_survive_the_death_of_the_only_broker() {
         reader.wait_delivered(100);
         assert_eq!(offsets(&reader.lines(), 0), (0..100).collect::<Vec<_>>(), "{name}");
     }
+}
+
+#[test]
+fn readers_survive_a_broker_that_says_nothing_for_longer_than_their_socket_timeout() {
+    for (name, kind) in KINDS {
+        let mut cluster = Cluster::new(1, 1);
+        cluster.fill(0, 50);
+        let reader = Reader::started(name, kind, &cluster);
+        reader.wait_delivered(50);
+        cluster.mock.broker_round_trip_time(1, LONG).unwrap();
+        reader.wait("an error of silence", |event| match event {
+            ReaderEvent::Error { exception, .. } => exception.message.contains("Timed out").then_some(()),
+            _ => None,
+        });
+        cluster.mock.broker_round_trip_time(1, Duration::ZERO).unwrap();
+        cluster.fill(0, 50);
+        reader.wait_delivered(100);
+        let lines = reader.lines();
+        // A member whose session ran out meanwhile starts at its last commit again.
+        let mut read = offsets(&lines, 0);
+        read.sort_unstable();
+        read.dedup();
+        assert_eq!(read, (0..100).collect::<Vec<_>>(), "{name}");
+        let slowest = beats(&lines).filter_map(|beat| beat.loop_age_ms).fold(0.0, f64::max);
+        assert!(
+            slowest < 2_000.0,
+            "{name}: the reading loop stood still for {slowest} ms"
+        );
+    }
+}
+
+#[test]
+fn readers_survive_a_topic_that_metadata_denies_for_a_while() {
+    let denied = RDKafkaRespErr::RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART;
+    for (name, kind) in KINDS {
+        let mut cluster = Cluster::new(1, 1);
+        cluster.fill(0, 50);
+        let reader = Reader::started(name, kind, &cluster);
+        reader.wait_delivered(50);
+        cluster.mock.topic_error(TOPIC, denied).unwrap();
+        cluster.mock.request_errors(RDKafkaApiKey::Fetch, &[denied]);
+        reader.wait("an error that names the topic's absence", |event| match event {
+            ReaderEvent::Error { exception, .. } => {
+                let name = exception.code.as_ref().map(|code| code.name.as_str());
+                matches!(
+                    name,
+                    Some("UnknownTopicOrPartition" | "UnknownTopic" | "UnknownPartition")
+                )
+                .then_some(())
+            }
+            _ => None,
+        });
+        cluster
+            .mock
+            .topic_error(TOPIC, RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR)
+            .unwrap();
+        cluster.fill(0, 50);
+        reader.wait_delivered(100);
+        assert_eq!(offsets(&reader.lines(), 0), (0..100).collect::<Vec<_>>(), "{name}");
+    }
+}
+
+#[test]
+fn readers_follow_a_leader_that_moved_because_its_broker_died() {
+    for (name, kind) in KINDS {
+        let mut cluster = Cluster::new(3, 1);
+        cluster.mock.partition_leader(TOPIC, 0, Some(2)).unwrap();
+        cluster.fill(0, 50);
+        let reader = Reader::started(name, kind, &cluster);
+        reader.wait_delivered(50);
+        cluster.mock.broker_down(2).unwrap();
+        cluster.mock.partition_leader(TOPIC, 0, Some(3)).unwrap();
+        cluster.fill(0, 50);
+        reader.wait_delivered(100);
+        assert_eq!(offsets(&reader.lines(), 0), (0..100).collect::<Vec<_>>(), "{name}");
+    }
+}
+
+#[test]
+fn second_member_takes_a_partition_over_and_nothing_is_lost() {
+    let mut cluster = Cluster::new(1, 2);
+    cluster.fill(0, 20);
+    cluster.fill(1, 20);
+    let mut first = Reader::started("reference-group", Kind::Group, &cluster);
+    first.wait_delivered(40);
+    assert!(first.ask(Command::Commit).ok);
+    let second = Reader::started("reference-group", Kind::Group, &cluster);
+    let gained = second.wait("an assignment", |event| match event {
+        ReaderEvent::Rebalanced { assigned, .. } => (assigned.len() == 1).then(|| assigned[0].partition),
+        _ => None,
+    });
+    first.wait("a revocation", |event| match event {
+        ReaderEvent::Rebalanced { revoked, .. } => (revoked.len() == 2).then_some(()),
+        _ => None,
+    });
+    cluster.fill(0, 20);
+    cluster.fill(1, 20);
+    second.wait_delivered(20);
+    first.wait_delivered(60);
+    assert_eq!(offsets(&second.lines(), gained), (20..40).collect::<Vec<_>>());
+    assert_eq!(offsets(&first.lines(), 1 - gained), (0..40).collect::<Vec<_>>());
+    let errors = |reader: &Reader| {
+        reader
+            .lines()
+            .iter()
+            .any(|line| matches!(line.event, ReaderEvent::Error { .. }))
+    };
+    assert!(!errors(&first) && !errors(&second));
 }
 
 #[test]
@@ -182,6 +297,80 @@ fn authorization_failure_ends_a_reader_with_its_exception() {
     assert!(table.exit().success());
 }
 
+fn reset(reader: &Reader) -> (Option<u64>, Option<u64>, ResetCause) {
+    reader.wait("reset", |event| match event {
+        ReaderEvent::Reset { from, to, cause, .. } => Some((*from, *to, *cause)),
+        _ => None,
+    })
+}
+
+#[test]
+fn position_that_retention_deleted_is_left_for_the_log_start_and_told() {
+    for (name, kind) in [KINDS[0], KINDS[1]] {
+        let mut cluster = Cluster::new(1, 1);
+        cluster.fill(0, 20);
+        let mut reader = Reader::started(name, kind, &cluster);
+        reader.wait_delivered(20);
+        let process = Pid::from_raw(reader.pid() as i32);
+        kill(process, Signal::SIGSTOP).unwrap();
+        // The fetch in flight takes the first of them, so the position is one that is deleted by the end.
+        cluster.write_until_deleted(0);
+        cluster.write_until_deleted(0);
+        kill(process, Signal::SIGCONT).unwrap();
+        let low = cluster.watermarks(0).0 as u64;
+        let (from, to, cause) = reset(&reader);
+        assert!(from < Some(low), "{name}: {from:?} was still in the log");
+        assert_eq!((to, cause), (Some(low), ResetCause::OutOfRange), "{name}");
+        if kind == Kind::Table {
+            assert!(barrier(&mut reader));
+            assert_eq!(reader.snapshot(), [], "what was deleted is gone from the table");
+        }
+    }
+}
+
+#[test]
+fn member_whose_commit_was_deleted_starts_at_the_log_start_and_tells() {
+    let mut cluster = Cluster::new(1, 1);
+    cluster.fill(0, 20);
+    let mut first = Reader::started("reference-group", Kind::Group, &cluster);
+    first.wait_delivered(20);
+    assert!(first.ask(Command::Commit).ok);
+    assert!(first.ask(Command::Stop { grace_ms: 5_000 }).ok);
+    cluster.write_until_deleted(0);
+    let (low, high) = cluster.watermarks(0);
+    assert!(low > 20);
+    let second = Reader::started("reference-group", Kind::Group, &cluster);
+    assert_eq!(reset(&second), (Some(20), Some(low as u64), ResetCause::OutOfRange));
+    second.wait_delivered((high - low) as u64);
+}
+
+#[test]
+fn member_without_an_offset_and_without_a_reset_ends_and_says_why() {
+    let mut cluster = Cluster::new(1, 1);
+    cluster.fill(0, 5);
+    let mut reader = Reader::spawn("reference-group");
+    let mut start = start(Kind::Group, &cluster);
+    start.reset = Reset::None;
+    assert!(reader.ask(Command::Start(start)).ok);
+    let code = reader.wait("stopped", |event| match event {
+        ReaderEvent::Stopped { exception, .. } => exception.as_ref()?.code.clone(),
+        _ => None,
+    });
+    assert_eq!(code.name, "AutoOffsetReset");
+}
+
+#[test]
+fn option_that_the_client_does_not_know_fails_start_with_its_exception() {
+    let cluster = Cluster::new(1, 1);
+    let mut reader = Reader::spawn("reference-table");
+    let mut start = start(Kind::Table, &cluster);
+    start.options.insert("no.such.option".to_owned(), true.into());
+    let done = reader.ask(Command::Start(start));
+    let exception = done.error.expect("start raises");
+    assert!(!done.ok);
+    assert_eq!(exception.type_name, "rdkafka::error::KafkaError::ClientConfig");
+}
+
 #[test]
 fn table_out_of_range_is_cleared_and_rebuilt_from_the_log_start() {
     let mut cluster = Cluster::new(1, 1);
@@ -189,11 +378,7 @@ fn table_out_of_range_is_cleared_and_rebuilt_from_the_log_start() {
     let mut table = Reader::started("reference-table", Kind::Table, &cluster);
     table.wait_delivered(20);
     out_of_range(&cluster, &table);
-    let reset = table.wait("reset", |event| match event {
-        ReaderEvent::Reset { from, to, cause, .. } => Some((*from, *to, *cause)),
-        _ => None,
-    });
-    assert_eq!(reset, (Some(20), Some(0), ResetCause::OutOfRange));
+    assert_eq!(reset(&table), (Some(20), Some(0), ResetCause::OutOfRange));
     table.wait_delivered(40);
     assert!(barrier(&mut table));
     assert_eq!(table.snapshot().len(), 10);
@@ -281,7 +466,7 @@ fn stop_while_the_broker_is_down_returns_within_its_grace() {
         cluster.mock.broker_down(1).unwrap();
         let id = reader.send(Command::Stop { grace_ms: 3_000 });
         assert!(reader.done(id).ok);
-        let status = reader.wait_exit(std::time::Duration::from_secs(3));
+        let status = reader.wait_exit(Duration::from_secs(3));
         assert!(status.is_some_and(|status| status.success()), "{name}");
     }
 }

@@ -6,8 +6,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use brokerfall_report::protocol::{
-    ArmCallback, Callback, Command, Done, How, Isolation, Kind, Line, On, Raise, ReaderEvent, Request, Reset, Start,
-    Times, TopicRef,
+    ArmCallback, Callback, Command, Done, Heartbeat, How, Isolation, Kind, Line, On, Raise, ReaderEvent, Request,
+    Reset, Start, Times, TopicRef,
 };
 use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::mocking::MockCluster;
@@ -188,6 +188,8 @@ impl Cluster {
             .expect("it creates a topic");
         let producer = rdkafka::ClientConfig::new()
             .set("bootstrap.servers", mock.bootstrap_servers())
+            .set("reconnect.backoff.max.ms", "200")
+            .set("socket.timeout.ms", "1000")
             .create()
             .expect("a producer starts");
         Self {
@@ -223,6 +225,32 @@ impl Cluster {
 
         self.producer.flush(LONG).expect("the mock takes them");
         self.next_id - 1
+    }
+
+    /// Writes records without a key until the mock has deleted what stood in the partition: it keeps about 5 MiB.
+    pub(crate) fn write_until_deleted(&mut self, partition: u32) {
+        let (_, end) = self.watermarks(partition);
+        while self.watermarks(partition).0 < end {
+            let id = self.next_id.to_string();
+            self.next_id += 1;
+            let payload = format!("{id}|{}", "x".repeat(900_000));
+            let record = BaseRecord::<str, str>::to(TOPIC)
+                .partition(partition as i32)
+                .payload(&payload);
+            self.producer
+                .send(record)
+                .map_err(|(error, _)| error)
+                .expect("a record is queued");
+            self.producer.flush(LONG).expect("the mock takes them");
+        }
+    }
+
+    /// Log start and log end.
+    pub(crate) fn watermarks(&self, partition: u32) -> (i64, i64) {
+        let client = self.producer.client();
+        client
+            .fetch_watermarks(TOPIC, partition as i32, LONG)
+            .expect("the mock answers")
     }
 
     /// Writes this many values over ten keys.
@@ -289,4 +317,12 @@ pub(crate) fn offsets(lines: &[Line], partition: u32) -> Vec<u64> {
 
 pub(crate) fn is_status(event: &ReaderEvent, wanted: &str) -> Option<()> {
     matches!(event, ReaderEvent::Status { state, .. } if state == wanted).then_some(())
+}
+
+/// The heartbeats among the lines.
+pub(crate) fn beats(lines: &[Line]) -> impl Iterator<Item = &Heartbeat> {
+    lines.iter().filter_map(|line| match &line.event {
+        ReaderEvent::Heartbeat(beat) => Some(beat),
+        _ => None,
+    })
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::driver::{Cluster, Reader, delivered, offsets, raising, start};
-use brokerfall_report::protocol::{Callback, Command, Heartbeat, How, Kind, Line, On, ReaderEvent};
+use crate::driver::{Cluster, Reader, beats, delivered, offsets, raising, start};
+use brokerfall_report::protocol::{Callback, Command, How, Kind, Line, On, ReaderEvent};
 use brokerfall_tests::mutants::MUTANTS;
 
 /// The invariants that a mutant must prove.
@@ -48,25 +48,21 @@ fn table_of_mutants_names_each_once_and_proves_every_invariant() {
 
 /// A mutant that read what stood in the log at its start.
 fn reading(name: &str, cluster: &mut Cluster, records: usize) -> Reader {
-    let (_, kind, _) = MUTANTS.iter().find(|(mutant, _, _)| *mutant == name).unwrap();
+    let (_, kind, _) = MUTANTS
+        .iter()
+        .find(|(mutant, _, _)| *mutant == name)
+        .expect("it is a mutant");
     cluster.fill(0, records);
     Reader::started(name, *kind, cluster)
 }
 
 /// Takes the only broker away until the reader says so, and gives it back.
 fn blip(cluster: &Cluster, reader: &Reader) {
-    cluster.mock.broker_down(1).unwrap();
+    cluster.mock.broker_down(1).expect("the mock takes orders");
     reader.wait("an error", |event| {
         matches!(event, ReaderEvent::Error { .. }).then_some(())
     });
-    cluster.mock.broker_up(1).unwrap();
-}
-
-fn beats(lines: &[Line]) -> impl Iterator<Item = &Heartbeat> {
-    lines.iter().filter_map(|line| match &line.event {
-        ReaderEvent::Heartbeat(beat) => Some(beat),
-        _ => None,
-    })
+    cluster.mock.broker_up(1).expect("the mock takes orders");
 }
 
 fn stopped(lines: &[Line]) -> Option<bool> {
@@ -259,13 +255,16 @@ fn busy_mutants_spin_and_storm_only_while_they_are_cut_off() {
 
 /// Clock ticks of 10 ms that the process has used.
 fn cpu_ticks(pid: u32) -> u64 {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    let fields: Vec<_> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
-    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process lives");
+    let fields = stat.rsplit(')').next().into_iter().flat_map(str::split_whitespace);
+    let times = fields.skip(11).take(2);
+    times
+        .map(|ticks| ticks.parse::<u64>().expect("user and system time are numbers"))
+        .sum()
 }
 
 fn sockets_at(port: u16) -> usize {
-    let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
+    let table = std::fs::read_to_string("/proc/self/net/tcp").expect("Linux lists its sockets");
     let wanted = format!(":{port:04X}");
     let remote = table.lines().filter_map(|line| line.split_whitespace().nth(2));
     remote.filter(|address| address.ends_with(&wanted)).count()

@@ -35,7 +35,7 @@ enum NotLocated {
     /// A broker did not answer, or answered with an error.
     Asked(KafkaError),
     /// `reset = none` forbids to find one.
-    Forbidden(Exception),
+    Forbidden(Box<Exception>),
 }
 
 impl ByHand {
@@ -48,7 +48,7 @@ impl ByHand {
         policy: Policy,
         hooks: Arc<dyn Hooks>,
         sdk: Sdk,
-    ) -> Result<Arc<Self>, Exception> {
+    ) -> Result<Arc<Self>, Box<Exception>> {
         let table = start.kind == Kind::Table;
         let first = connect(start, policy, &sdk)?;
         let view = table.then(View::default);
@@ -98,7 +98,7 @@ impl ByHand {
                 }
             }
             if !located && core.sdk.now_ms() >= ask_at_ms {
-                match self.locate(client, out_of_range.as_ref()) {
+                match self.locate(client, out_of_range.as_deref()) {
                     Ok(()) => {
                         located = true;
                         out_of_range = None;
@@ -178,7 +178,7 @@ impl ByHand {
                         continue;
                     }
                     let to = match core.start.reset {
-                        Reset::None => return Err(NotLocated::Forbidden(cause.clone())),
+                        Reset::None => return Err(NotLocated::Forbidden(Box::new(cause.clone()))),
                         Reset::Latest if !self.table => high,
                         Reset::Earliest | Reset::Latest => low,
                     };
@@ -214,7 +214,7 @@ impl ByHand {
     }
 
     /// Delivers one record: into the view, to the harness, to the user's callback.
-    fn pass(&self, record: &Record) -> Result<(), Exception> {
+    fn pass(&self, record: &Record) -> Result<(), Box<Exception>> {
         let core = &self.core;
         let reached = {
             let mut state = core.state();
@@ -339,7 +339,7 @@ impl Reader for ByHand {
     }
 }
 
-fn connect(start: &Start, policy: Policy, sdk: &Sdk) -> Result<Client, Exception> {
+fn connect(start: &Start, policy: Policy, sdk: &Sdk) -> Result<Client, Box<Exception>> {
     let reset = match policy.out_of_range {
         OutOfRange::Rebuild => "error",
         // Incident 2 (faust): the client may jump to the log end at any time, also while the table catches up. It then

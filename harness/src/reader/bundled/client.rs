@@ -69,14 +69,19 @@ impl ConsumerContext for Context {
 
 impl Context {
     /// The error as data, with the sentence that librdkafka had for it.
-    pub(super) fn exception(&self, error: &KafkaError) -> Exception {
+    pub(super) fn exception(&self, error: &KafkaError) -> Box<Exception> {
         let reason = self.reason.lock().unwrap_or_else(PoisonError::into_inner).take();
         exceptions::kafka(error, reason.as_deref())
     }
 }
 
 /// Makes a consumer. `reset` is the client's own `auto.offset.reset`: `error` leaves the decision to the reader.
-pub(super) fn connect(start: &Start, reset: &str, sdk: &Sdk, events: Arc<dyn Events>) -> Result<Client, Exception> {
+pub(super) fn connect(
+    start: &Start,
+    reset: &str,
+    sdk: &Sdk,
+    events: Arc<dyn Events>,
+) -> Result<Client, Box<Exception>> {
     let mut config = ClientConfig::new();
     config
         .set("bootstrap.servers", &start.bootstrap)

@@ -14,7 +14,7 @@ use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
 use super::client::{Backoff, Client};
 use super::hooks::{Hooks, Record};
-use super::policy::{CallbackFailure, Policy};
+use super::policy::{CallbackFailure, OutOfRange, Policy};
 use super::table::View;
 use crate::reader::sdk::{Sdk, exceptions};
 
@@ -57,7 +57,7 @@ pub(super) struct State {
     pub(super) callback_errors: u64,
     pub(super) stopping: bool,
     pub(super) closed: bool,
-    pub(super) last_error: Option<Exception>,
+    pub(super) last_error: Option<Box<Exception>>,
     pub(super) last_commit_ms: Option<f64>,
     pub(super) client: Option<Arc<Client>>,
 }
@@ -82,7 +82,7 @@ pub(super) enum End {
     /// It ended without a word. Only mutants and teaching readers do.
     Silent,
     /// The client is beyond use; a new one takes over at the same positions.
-    Rebuild(Exception),
+    Rebuild(Box<Exception>),
 }
 
 impl Core {
@@ -134,7 +134,7 @@ impl Core {
     pub(super) fn supervise(
         &self,
         first: Client,
-        connect: impl Fn() -> Result<Client, Exception>,
+        connect: impl Fn() -> Result<Client, Box<Exception>>,
         session: impl Fn(&Arc<Client>) -> End,
     ) {
         let mut backoff = Backoff::new();
@@ -188,11 +188,13 @@ impl Core {
         self.notify();
         let within = grace.mul_f64(0.8).min(Duration::from_secs(3));
         let closed = self.wait(within, |state| state.closed.then_some(())).is_some();
-        let mut state = self.state();
-        if state.status != Status::Failed {
+        {
+            let mut state = self.state();
+            if state.status == Status::Failed {
+                return;
+            }
             state.status = Status::Stopped;
         }
-        drop(state);
         let detail = if closed {
             ""
         } else {
@@ -202,7 +204,7 @@ impl Core {
     }
 
     /// Ends the reader honestly: status, the exception, and nothing claimed afterwards.
-    pub(super) fn fail(&self, origin: Origin, exception: Exception) -> End {
+    pub(super) fn fail(&self, origin: Origin, exception: Box<Exception>) -> End {
         self.state().status = Status::Failed;
         self.notify();
         self.sdk.status("failed", &exception.label());
@@ -212,7 +214,7 @@ impl Core {
     }
 
     /// Reports an error that does not end the reader.
-    pub(super) fn met(&self, origin: Origin, exception: Exception) {
+    pub(super) fn met(&self, origin: Origin, exception: Box<Exception>) {
         self.state().last_error = Some(exception.clone());
         self.sdk.error(origin, false, exception);
         self.hooks.met_error();
@@ -220,7 +222,7 @@ impl Core {
 
     /// The status as a word.
     pub(super) fn word(&self) -> &'static str {
-        let recovering = self.policy.out_of_range == super::policy::OutOfRange::JumpToEnd;
+        let recovering = self.policy.out_of_range == OutOfRange::JumpToEnd;
         match self.state().status {
             Status::Starting => "starting",
             Status::CatchingUp if recovering => "recovering",
@@ -267,6 +269,10 @@ impl Core {
         if state.partitions.values().any(|progress| progress.target > 0) || state.view.is_some() {
             heartbeat.claims.caught_up = Some(state.status == Status::CaughtUp);
         }
+        if self.policy.out_of_range == OutOfRange::JumpToEnd {
+            // Incident 2 had no health check to ask: all that it said was that it recovers.
+            heartbeat.claims.healthy = None;
+        }
         drop(state);
         self.hooks.heartbeat(&mut heartbeat);
         heartbeat
@@ -276,7 +282,7 @@ impl Core {
     ///
     /// # Errors
     /// The failure, where the policy lets it through.
-    pub(super) fn call(&self, callback: Callback, record: &Record) -> Result<(), Exception> {
+    pub(super) fn call(&self, callback: Callback, record: &Record) -> Result<(), Box<Exception>> {
         let Err(exception) = self.sdk.call(callback, record.key.as_deref(), record.offset) else {
             return Ok(());
         };
@@ -345,7 +351,7 @@ impl Core {
     }
 
     /// The error as data.
-    pub(super) fn exception(client: &Client, error: &KafkaError) -> Exception {
+    pub(super) fn exception(client: &Client, error: &KafkaError) -> Box<Exception> {
         client.context().exception(error)
     }
 }

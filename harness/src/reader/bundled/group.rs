@@ -45,7 +45,7 @@ struct Commits {
     /// The `commit` command asked for one; it is sent even when nothing is new.
     asked: bool,
     answered: u64,
-    last: Option<Exception>,
+    last: Option<Box<Exception>>,
     /// A mutant has left its group: nothing is committed any more.
     given_up: bool,
 }
@@ -63,7 +63,7 @@ impl Group {
         policy: Policy,
         hooks: Arc<dyn Hooks>,
         sdk: Sdk,
-    ) -> Result<Arc<Self>, Exception> {
+    ) -> Result<Arc<Self>, Box<Exception>> {
         if start.group.is_none() {
             let text = "a group reader needs `group` in `start`";
             return Err(exceptions::plain("brokerfall::reader::bundled::NoGroup", text));
@@ -82,7 +82,7 @@ impl Group {
         Ok(reader)
     }
 
-    fn connect(self: &Arc<Self>) -> Result<Client, Exception> {
+    fn connect(self: &Arc<Self>) -> Result<Client, Box<Exception>> {
         // The member finds a position itself where the log has none for it, so that it can say so.
         let events = Arc::new(Events(self.clone()));
         let client = client::connect(&self.core.start, "error", &self.core.sdk, events)?;
@@ -106,7 +106,8 @@ impl Group {
         let core = &self.core;
         let mut backoff = Backoff::new();
         let mut ask_at_ms = 0.0;
-        let mut out_of_range: Option<Exception> = None;
+        let mut out_of_range: Option<Box<Exception>> = None;
+        let mut stale = 0;
         loop {
             core.sdk.turned();
             if core.state().stopping {
@@ -127,8 +128,8 @@ impl Group {
                 });
                 return End::Silent;
             }
-            if let Some(cause) = out_of_range.as_ref().filter(|_| core.sdk.now_ms() >= ask_at_ms) {
-                match self.relocate(client, cause) {
+            if let Some(cause) = out_of_range.as_deref().filter(|_| core.sdk.now_ms() >= ask_at_ms) {
+                match self.relocate(client, cause, &mut stale) {
                     Ok(None) => {
                         out_of_range = None;
                         backoff.reset();
@@ -181,7 +182,7 @@ impl Group {
 
     /// Puts every assigned partition where it belongs: the client found one of them (the binding does not say which) to
     /// have no offset, or one outside the log.
-    fn relocate(&self, client: &Client, cause: &Exception) -> KafkaResult<Option<End>> {
+    fn relocate(&self, client: &Client, cause: &Exception, stale: &mut usize) -> KafkaResult<Option<End>> {
         let core = &self.core;
         let assigned: Vec<(Place, Option<u64>)> = {
             let state = core.state();
@@ -212,16 +213,20 @@ impl Group {
                 (Some(at), _) if (low..=high).contains(&at) => at,
                 (_, Reset::Earliest) => low,
                 (_, Reset::Latest) => high,
-                (_, Reset::None) => return Ok(Some(core.fail(Origin::Poll, cause.clone()))),
+                (_, Reset::None) => return Ok(Some(core.fail(Origin::Poll, Box::new(cause.clone())))),
             };
             found.push((place, at, to));
         }
         let list = Core::list(found.iter().map(|(place, _, to)| (place.clone(), *to)));
         // Not `seek`: in librdkafka 2.12 a partition that was given up with AUTO_OFFSET_RESET does not fetch again after it.
         client.assign(&list)?;
-        if found.iter().any(|(_, at, _)| at.is_some()) {
-            // A first start is no error; an answer that moves or confirms a position is.
-            core.met(Origin::Poll, cause.clone());
+        // A first start is no error. Each partition without an offset tells of it once, and the first of them had all
+        // placed: the others are stale.
+        let moved = found.iter().any(|(_, at, to)| at.is_some_and(|at| at != *to));
+        match found.iter().filter(|(_, at, _)| at.is_none()).count() {
+            0 if *stale > 0 && !moved => *stale -= 1,
+            0 => core.met(Origin::Poll, Box::new(cause.clone())),
+            first_starts => *stale += first_starts - 1,
         }
         for (place, at, to) in found {
             if at.is_some_and(|at| at != to) {
@@ -241,7 +246,7 @@ impl Group {
     }
 
     /// Hands one record to the user, and only then counts it as processed.
-    fn pass(&self, record: &Record) -> Result<(), Exception> {
+    fn pass(&self, record: &Record) -> Result<(), Box<Exception>> {
         self.core
             .sdk
             .record(&record.topic, record.partition, record.offset, record.id);
@@ -257,14 +262,13 @@ impl Group {
     fn commit_when_due(self: &Arc<Self>, client: &Arc<Client>) {
         let now_ms = self.core.sdk.now_ms();
         {
-            let mut commits = self.commits();
+            let commits = self.commits();
             if commits.sent_ms.is_some_and(|at| now_ms - at < COMMIT_LOST_MS) || commits.given_up {
                 return;
             }
             if now_ms < commits.due_ms && !commits.asked {
                 return;
             }
-            commits.due_ms = now_ms + COMMIT_EVERY_MS;
         }
         self.commit_now(client);
     }
@@ -290,7 +294,12 @@ impl Group {
             return;
         }
         self.core.sdk.flush();
-        self.commits().sent_ms = Some(self.core.sdk.now_ms());
+        let now_ms = self.core.sdk.now_ms();
+        {
+            let mut commits = self.commits();
+            commits.sent_ms = Some(now_ms);
+            commits.due_ms = now_ms + COMMIT_EVERY_MS;
+        }
         let (group, client) = (self.clone(), client.clone());
         std::thread::spawn(move || {
             let result = client.commit(&Core::list(positions.iter().cloned()), CommitMode::Sync);
@@ -339,7 +348,7 @@ impl Group {
             .wait(LAST_COMMIT, |_| self.commits().sent_ms.is_none().then_some(()));
     }
 
-    fn answered(&self, failure: Option<Exception>) {
+    fn answered(&self, failure: Option<Box<Exception>>) {
         let mut commits = self.commits();
         commits.sent_ms = None;
         commits.answered += 1;
@@ -451,7 +460,7 @@ impl Reader for Group {
         heartbeat
     }
 
-    fn commit(&self) -> Option<Result<(), Exception>> {
+    fn commit(&self) -> Option<Result<(), Box<Exception>>> {
         let before = {
             let mut commits = self.commits();
             commits.asked = true;

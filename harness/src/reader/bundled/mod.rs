@@ -92,7 +92,7 @@ fn build(
     kind: Kind,
     policy: Policy,
     hooks: Arc<dyn Hooks>,
-) -> Result<Arc<dyn Reader>, Exception> {
+) -> Result<Arc<dyn Reader>, Box<Exception>> {
     if start.kind != kind {
         let text = format!("this reader is a {}, not a {}", kind.name(), start.kind.name());
         return Err(exceptions::plain("brokerfall::reader::bundled::WrongKind", &text));
@@ -138,7 +138,7 @@ fn hello(name: &str, kind: Kind) -> Hello {
         protocol: PROTOCOL,
         library: format!("{name} {}", env!("CARGO_PKG_VERSION")),
         client: format!("librdkafka {librdkafka}"),
-        runtime: format!("rust {}", env!("CARGO_PKG_RUST_VERSION")),
+        runtime: format!("rust >={}", env!("CARGO_PKG_RUST_VERSION")),
         kinds: vec![kind],
         capabilities: capabilities.into_iter().map(str::to_owned).collect(),
     }

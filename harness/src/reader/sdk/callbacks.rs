@@ -42,7 +42,7 @@ impl Callbacks {
     ///
     /// # Errors
     /// The exception to answer with, when the type asked for is none that Rust can return or throw.
-    pub(super) fn arm(&self, fault: ArmCallback) -> Result<(), Exception> {
+    pub(super) fn arm(&self, fault: ArmCallback) -> Result<(), Box<Exception>> {
         let can = match fault.raise.how {
             How::Exception => CALLBACK_ERROR,
             How::BaseException => "panic",
@@ -103,7 +103,7 @@ impl Sdk {
     ///
     /// # Errors
     /// What the callback raised.
-    pub fn call(&self, callback: Callback, key: Option<&str>, offset: u64) -> Result<(), Exception> {
+    pub fn call(&self, callback: Callback, key: Option<&str>, offset: u64) -> Result<(), Box<Exception>> {
         let Some(fault) = self.shared.callbacks.strike(callback, key, offset) else {
             return Ok(());
         };

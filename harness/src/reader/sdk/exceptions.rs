@@ -7,8 +7,8 @@ use brokerfall_report::exception::{Code, Exception, Relation};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 
 /// An exception with a type and a message and nothing below it.
-pub fn plain(type_name: &str, message: &str) -> Exception {
-    Exception {
+pub fn plain(type_name: &str, message: &str) -> Box<Exception> {
+    Box::new(Exception {
         type_name: type_name.to_owned(),
         code: None,
         attributes: Default::default(),
@@ -16,12 +16,12 @@ pub fn plain(type_name: &str, message: &str) -> Exception {
         relation: None,
         children: Vec::new(),
         frames: Vec::new(),
-    }
+    })
 }
 
 /// An error of rdkafka: the variant is the type, librdkafka's code is the code (in the spelling of rdkafka's enum), and
 /// librdkafka's own sentence, which the error does not carry, becomes the attribute `reason`.
-pub fn kafka(error: &KafkaError, reason: Option<&str>) -> Exception {
+pub fn kafka(error: &KafkaError, reason: Option<&str>) -> Box<Exception> {
     let mut exception = plain(
         &format!("rdkafka::error::KafkaError::{}", variant(error)),
         &error.to_string(),
@@ -35,7 +35,7 @@ pub fn kafka(error: &KafkaError, reason: Option<&str>) -> Exception {
 }
 
 /// A caught panic. Its payload is a string whenever it came from `panic!`; anything else has no message.
-pub fn panic(payload: &(dyn Any + Send)) -> Exception {
+pub fn panic(payload: &(dyn Any + Send)) -> Box<Exception> {
     let message = match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
         (Some(text), _) => text,
         (None, Some(text)) => text.as_str(),
@@ -60,7 +60,7 @@ fn causes(error: &dyn Error) -> Vec<Exception> {
     };
     cause.relation = Some(Relation::Cause);
     cause.children = causes(source);
-    vec![cause]
+    vec![*cause]
 }
 
 fn code(code: RDKafkaErrorCode) -> Code {

@@ -67,7 +67,7 @@ pub trait Reader: Send + Sync {
     ///
     /// # Errors
     /// What the library raised, inside the `Some`.
-    fn commit(&self) -> Option<Result<(), Exception>> {
+    fn commit(&self) -> Option<Result<(), Box<Exception>>> {
         None
     }
 
@@ -157,7 +157,7 @@ impl Sdk {
     }
 
     /// Reports an error; equal ones are sent once and then counted.
-    pub fn error(&self, origin: Origin, fatal: bool, exception: Exception) {
+    pub fn error(&self, origin: Origin, fatal: bool, exception: Box<Exception>) {
         self.when_current(|output, now_ms| output.error(now_ms, origin, fatal, exception));
     }
 
@@ -170,7 +170,7 @@ impl Sdk {
     }
 
     /// Reports that the reader has ended. Only the first call of an incarnation is sent.
-    pub fn stopped(&self, reason: &str, exception: Option<Exception>) {
+    pub fn stopped(&self, reason: &str, exception: Option<Box<Exception>>) {
         self.when_current(|output, now_ms| output.stopped(now_ms, reason, exception));
     }
 
@@ -250,7 +250,7 @@ type Current = Arc<Mutex<Option<Arc<dyn Reader>>>>;
 ///
 /// The process ends with status 0 when stdin ends, whatever the reader is doing, and with status 2 at a command that
 /// cannot be understood.
-pub fn run(hello: Hello, build: impl Fn(&Start, Sdk) -> Result<Arc<dyn Reader>, Exception>) -> ExitCode {
+pub fn run(hello: Hello, build: impl Fn(&Start, Sdk) -> Result<Arc<dyn Reader>, Box<Exception>>) -> ExitCode {
     let Ok(sink) = take_stdout() else {
         return ExitCode::FAILURE;
     };
@@ -336,7 +336,7 @@ struct Session<B> {
     start: Option<Start>,
 }
 
-impl<B: Fn(&Start, Sdk) -> Result<Arc<dyn Reader>, Exception>> Session<B> {
+impl<B: Fn(&Start, Sdk) -> Result<Arc<dyn Reader>, Box<Exception>>> Session<B> {
     fn carry_out(&mut self, request: Request) -> std::ops::ControlFlow<()> {
         let id = request.id;
         let reader = self.reader();
@@ -412,7 +412,7 @@ impl<B: Fn(&Start, Sdk) -> Result<Arc<dyn Reader>, Exception>> Session<B> {
         std::mem::replace(&mut current, reader)
     }
 
-    fn build(&mut self, start: Start) -> Result<(), Exception> {
+    fn build(&mut self, start: Start) -> Result<(), Box<Exception>> {
         let inc = self.shared.write(Output::next_inc);
         self.shared.turned_us.store(0, Ordering::Relaxed);
         let sdk = Sdk {
@@ -464,7 +464,7 @@ impl<B: Fn(&Start, Sdk) -> Result<Arc<dyn Reader>, Exception>> Session<B> {
         }
     }
 
-    fn done(&self, id: u64, result: Result<(), Exception>) {
+    fn done(&self, id: u64, result: Result<(), Box<Exception>>) {
         let done = answer(id, result);
         self.shared
             .write(|output, now_ms| output.event(now_ms, ReaderEvent::Done(done)));
@@ -476,11 +476,11 @@ fn outstanding(shared: &Shared) -> MutexGuard<'_, BTreeMap<u64, Done>> {
     shared.outstanding.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn answer(id: u64, result: Result<(), Exception>) -> Done {
+fn answer(id: u64, result: Result<(), Box<Exception>>) -> Done {
     Done {
         id,
         ok: result.is_ok(),
-        error: result.err(),
+        error: result.err().map(|exception| *exception),
         reached: None,
         elapsed_ms: None,
     }
@@ -492,13 +492,13 @@ fn reached(id: u64, command: &str, reached: Option<bool>, elapsed_ms: f64) -> Do
         ok: reached.is_some(),
         error: reached
             .is_none()
-            .then(|| refused(command, "this kind of reader has none")),
+            .then(|| *refused(command, "this kind of reader has none")),
         reached,
         elapsed_ms: Some(elapsed_ms),
     }
 }
 
-fn refused(command: &str, why: &str) -> Exception {
+fn refused(command: &str, why: &str) -> Box<Exception> {
     exceptions::plain("brokerfall::reader::sdk::Refused", &format!("cannot {command}: {why}"))
 }
 

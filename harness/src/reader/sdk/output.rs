@@ -56,7 +56,7 @@ struct ErrorKey {
 struct ErrorCount {
     sent_ms: f64,
     owed: u64,
-    exception: Exception,
+    exception: Box<Exception>,
 }
 
 impl Output {
@@ -167,7 +167,12 @@ impl Output {
     }
 
     /// Says that the reader has ended, once per incarnation: what ended it first is what ended it.
-    pub(super) fn stopped(&mut self, now_ms: f64, reason: &str, exception: Option<Exception>) -> std::io::Result<()> {
+    pub(super) fn stopped(
+        &mut self,
+        now_ms: f64,
+        reason: &str,
+        exception: Option<Box<Exception>>,
+    ) -> std::io::Result<()> {
         if std::mem::replace(&mut self.ended, true) {
             return Ok(());
         }
@@ -176,7 +181,7 @@ impl Output {
             now_ms,
             ReaderEvent::Stopped {
                 reason: reason.to_owned(),
-                exception,
+                exception: exception.map(|exception| *exception),
             },
         )
     }
@@ -187,7 +192,7 @@ impl Output {
         now_ms: f64,
         origin: Origin,
         fatal: bool,
-        exception: Exception,
+        exception: Box<Exception>,
     ) -> std::io::Result<()> {
         let key = ErrorKey {
             origin,
@@ -222,7 +227,7 @@ impl Output {
             ReaderEvent::Error {
                 origin,
                 fatal,
-                exception,
+                exception: *exception,
                 count,
             },
         )
@@ -239,7 +244,7 @@ impl Output {
                 ReaderEvent::Error {
                     origin: key.origin,
                     fatal: false,
-                    exception: known.exception.clone(),
+                    exception: (*known.exception).clone(),
                     count: std::mem::take(&mut known.owed),
                 }
             })
@@ -308,7 +313,7 @@ mod tests {
         (Output::new(Box::new(sink.clone())), sink)
     }
 
-    fn failure(message: &str) -> Exception {
+    fn failure(message: &str) -> Box<Exception> {
         super::super::exceptions::plain("x::Failure", message)
     }
 
