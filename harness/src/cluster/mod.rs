@@ -119,6 +119,9 @@ pub enum ClusterError {
         /// The last value seen.
         last_seen: String,
     },
+    /// Its process could not be put under watch.
+    #[error("failed to watch over the cluster's process")]
+    Watch(#[from] crate::process::SpawnError),
     /// The operating system refused.
     #[error("{what}")]
     Io {

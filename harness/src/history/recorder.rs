@@ -87,7 +87,9 @@ impl Recorder {
         if inner.write_error.is_none()
             && let Some(file) = inner.file.as_mut()
         {
-            let due = entry.at_us.saturating_sub(inner.flushed_us) >= FLUSH_EVERY_US;
+            // The plan at once, because a history without it cannot be judged; stages, for whoever follows the file.
+            let now = matches!(entry.event, Event::Opened(_) | Event::Stage(_));
+            let due = now || entry.at_us.saturating_sub(inner.flushed_us) >= FLUSH_EVERY_US;
             let written = serde_json::to_writer(&mut *file, &entry)
                 .map_err(std::io::Error::from)
                 .and_then(|()| file.write_all(b"\n"))

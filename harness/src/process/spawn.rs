@@ -138,6 +138,18 @@ impl Spawner {
         answer.await.map_err(|_| SpawnError::Ended)?
     }
 
+    /// Has the watchdog kill the process group of this leader should the harness die: for a child that was started without
+    /// the spawner. It must be running or not yet reaped.
+    pub fn track(&self, leader: u32) {
+        let started = proc::stat(leader).map_or(0, |stat| stat.started);
+        self.tell(format!("track {leader} {started}"));
+    }
+
+    /// Takes [`Spawner::track`] back.
+    pub fn untrack(&self, leader: u32) {
+        self.tell(format!("untrack {leader}"));
+    }
+
     /// Tells the watchdog that nothing of this group is left.
     pub fn forget(&self, group: &Group) {
         self.tell(format!("untrack {}", group.pid));

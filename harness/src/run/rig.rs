@@ -150,9 +150,23 @@ impl Rig {
         }
         if let Err(cause) = reader.hello(HELLO).await {
             // Nothing was asked of it yet, so this is the adapter's doing and says nothing of its reader.
-            let text = match &cause {
-                HostError::Exited { text, .. } => text.clone(),
-                HostError::TimedOut { .. } => format!("no `hello` came within {HELLO:?}"),
+            let text = match (&cause, reader.exited()) {
+                (HostError::Exited { .. }, Some(exit)) => {
+                    let last = exit.stderr_tail.lines().rfind(|line| !line.trim().is_empty());
+                    format!(
+                        "`{}` {} before `hello` ({})",
+                        self.launch.command.join(" "),
+                        exit.text(),
+                        last.map_or_else(
+                            || "it wrote nothing on stderr".to_owned(),
+                            |line| format!("the last line of its stderr: {line}")
+                        )
+                    )
+                }
+                (HostError::TimedOut { .. }, _) => format!(
+                    "`{}` did not say `hello` within {HELLO:?}",
+                    self.launch.command.join(" ")
+                ),
                 // A broken rule stands in the history already.
                 _ => return Err(cause),
             };

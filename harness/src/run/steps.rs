@@ -110,9 +110,14 @@ async fn healthy_before(rig: &Rig) -> bool {
         Some(_) if rig.recorder.with(Facts::protocol_is_broken) => "its adapter broke the protocol before".to_owned(),
         Some(_) => "it ended before the first fault".to_owned(),
         None => format!(
-            "it did not catch up within {:?} (lag {})",
+            "it did not catch up within {:?} (lag {}{})",
             rig.within(),
-            rig.recorder.with(Facts::lag)
+            rig.recorder.with(Facts::lag),
+            if rig.recorder.with(Facts::start_is_unanswered) {
+                "; `start` was not answered"
+            } else {
+                ""
+            }
         ),
     };
     rig.recorder.record(Event::NotProven {
@@ -381,9 +386,7 @@ async fn heal(rig: &Rig, names: Option<&[String]>) -> Result<(), RunError> {
 /// Gives a fault in force the time to reach the grade that it was asked for, unless the reader is gone.
 async fn wait_for_grade(rig: &Rig, fault: &InForce) {
     let reached = |facts: &Facts| {
-        facts.grade_reached(&fault.name) >= Some(fault.grade)
-            || facts.all_ended().is_some()
-            || facts.nothing_can_come()
+        facts.grade_reached(&fault.name) >= Some(fault.grade) || facts.all_ended().is_some() || facts.nothing_can_come()
     };
     // Below the grade the run is void, and judging says so.
     let _ = rig

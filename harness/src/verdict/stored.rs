@@ -11,7 +11,7 @@ use crate::history::facts::Facts;
 /// then, and the judgement says that it is partial).
 ///
 /// # Errors
-/// [`JudgeError::Io`] when the file cannot be read; [`JudgeError::NotAHistory`] when a line that is not the last is no
+/// [`JudgeError::Io`] when the file cannot be read; [`JudgeError::Empty`]; [`JudgeError::NotAHistory`] when a line that is not the last is no
 /// entry, an event number is out of turn, or the first event is no plan; [`JudgeError::Format`] when it was written by a
 /// newer version.
 pub fn read_facts(path: &Path) -> Result<Facts, JudgeError> {
@@ -82,12 +82,7 @@ fn read_each(path: &Path, mut take: impl FnMut(Entry)) -> Result<(), JudgeError>
         number += 1;
     }
     if number == 0 {
-        return Err(JudgeError::NotAHistory {
-            path: path.to_owned(),
-            line: 1,
-            text: "is missing: the file is empty".to_owned(),
-            source: None,
-        });
+        return Err(JudgeError::Empty { path: path.to_owned() });
     }
     Ok(())
 }
@@ -104,6 +99,12 @@ pub enum JudgeError {
         /// Its answer.
         #[source]
         source: std::io::Error,
+    },
+    /// Nothing stands in the file: the run ended before it had begun.
+    #[error("{} is empty (give the history.jsonl of a run)", path.display())]
+    Empty {
+        /// The file.
+        path: PathBuf,
     },
     /// The file is no history.
     #[error("{}:{line}: the line {text} (give the history.jsonl of a run)", path.display())]

@@ -464,10 +464,7 @@ fn files_that_are_no_history_are_named_with_their_line() {
     };
     let first = serde_json::to_string(&plain()[0]).unwrap();
     let third = serde_json::to_string(&plain()[2]).unwrap();
-    assert_eq!(
-        read(""),
-        "F:1: the line is missing: the file is empty (give the history.jsonl of a run)"
-    );
+    assert_eq!(read(""), "F is empty (give the history.jsonl of a run)");
     assert_eq!(
         read("{}"),
         "F:1: the line is no entry (give the history.jsonl of a run)"

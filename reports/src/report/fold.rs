@@ -128,6 +128,8 @@ impl Fold {
                 evidence.heal = Some(proof);
                 evidence.in_force_s = in_force;
             }
+            // That the reader was not healthy before is about no fault; the reasons of the void run say it.
+            Event::NotProven { fault, .. } if fault.is_empty() => {}
             Event::NotProven { fault, wanted, text } => {
                 self.evidence_of(&fault)
                     .not_proven

@@ -15,6 +15,7 @@ use tokio::sync::{oneshot, watch};
 
 use super::pipe::{Ask, Command as Order, Tell};
 use crate::cluster::ClusterError;
+use crate::process::Spawner;
 
 /// How the cluster is named in errors.
 pub(super) const MOCK: &str = "mock";
@@ -70,11 +71,14 @@ impl Control {
             unreachable!("both are piped by `spawn`");
         };
         let pid = child.id().unwrap_or_default();
+        // The end of its stdin ends it, unless it is stopped or stuck.
+        let spawner = Spawner::shared_with(program)?;
+        spawner.track(pid);
         let shared = Arc::new(Shared::default());
         let (kill, killed) = oneshot::channel();
         let (ready, told) = oneshot::channel();
         tokio::spawn(listen(stdout, Arc::clone(&shared), ready));
-        tokio::spawn(attend(child, killed, stderr_log, Arc::clone(&shared)));
+        tokio::spawn(attend(child, killed, stderr_log, Arc::clone(&shared), spawner));
         let control = Self {
             pid,
             stdin: tokio::sync::Mutex::new(Some(stdin)),
@@ -258,7 +262,14 @@ fn addresses(brokers: &[String]) -> Result<Vec<SocketAddr>, String> {
 }
 
 /// Waits for the child's end, and kills it when told to.
-async fn attend(mut child: Child, killed: oneshot::Receiver<()>, stderr_log: PathBuf, shared: Arc<Shared>) {
+async fn attend(
+    mut child: Child,
+    killed: oneshot::Receiver<()>,
+    stderr_log: PathBuf,
+    shared: Arc<Shared>,
+    spawner: Spawner,
+) {
+    let pid = child.id();
     let status = tokio::select! {
         status = child.wait() => status,
         Ok(()) = killed => {
@@ -266,6 +277,9 @@ async fn attend(mut child: Child, killed: oneshot::Receiver<()>, stderr_log: Pat
             child.wait().await
         }
     };
+    if let Some(pid) = pid {
+        spawner.untrack(pid);
+    }
     let last_words = last_words(status.ok(), &stderr_log).await;
     lock(&shared.waiting).clear();
     shared.ended.send_replace(Some(last_words));

@@ -32,6 +32,12 @@ impl Facts {
         !self.troubles().protocol.is_empty()
     }
 
+    /// Whether some member was told to start and has not answered.
+    pub fn start_is_unanswered(&self) -> bool {
+        let mut asked = self.asked().iter();
+        asked.any(|asked| asked.command == "start" && asked.answer.is_none())
+    }
+
     /// Whether a reader can no longer do anything that is waited for: its processes are gone, or nothing that its adapter
     /// says is believed.
     pub fn nothing_can_come(&self) -> bool {

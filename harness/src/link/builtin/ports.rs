@@ -55,6 +55,10 @@ pub(super) fn reserve(count: usize) -> Result<Vec<Port>, LinkError> {
     let seed = std::process::id()
         .wrapping_mul(31)
         .wrapping_add(STARTED.fetch_add(1, Ordering::Relaxed));
+    reserve_from(seed, count)
+}
+
+fn reserve_from(seed: u32, count: usize) -> Result<Vec<Port>, LinkError> {
     let host = host(seed);
     let (from, to) = range();
     let width = u32::from(to - from) + 1;
@@ -156,6 +160,19 @@ mod tests {
         port.listen().unwrap();
         port.refuse().unwrap();
         assert_eq!(bind(port.address()).unwrap_err().kind(), std::io::ErrorKind::AddrInUse);
+    }
+
+    #[test]
+    fn taken_ports_are_passed_over() {
+        let seed = std::process::id();
+        let taken = reserve_from(seed, 200).unwrap();
+        let free = reserve_from(seed, 3).unwrap();
+        assert_eq!(free.len(), 3);
+        for port in &free {
+            assert!(taken.iter().all(|taken| taken.address() != port.address()));
+            port.listen().unwrap();
+            connects(port.address()).unwrap();
+        }
     }
 
     #[test]
