@@ -84,6 +84,8 @@ pub(crate) async fn run(args: RunArgs) -> Result<ExitCode, SuiteError> {
     let plans = pairing::plans(&args)?;
     let full_catalogue = args.scenarios.is_empty() && args.tag.is_none() && !args.last_failed;
     let program = own_program()?;
+    // Before provisioning, whose helpers the watchdog must know.
+    let spawner = Spawner::shared()?;
     let mut cancel = signals::listen().map_err(|source| SuiteError::Io {
         what: "listen for signals",
         source,
@@ -112,7 +114,6 @@ pub(crate) async fn run(args: RunArgs) -> Result<ExitCode, SuiteError> {
     // Only now, so that a word mistyped twenty times does not push twenty reports out.
     let stamp: String = started_at.chars().filter(|c| !matches!(c, '-' | ':')).collect();
     let out = Out::create(&args.out, &stamp)?;
-    let spawner = Spawner::shared()?;
     let total = pairs.len() * args.repeat as usize;
     let suite = Arc::new(Suite {
         progress: Progress::new(total),

@@ -16,7 +16,7 @@ mod spawn;
 pub mod watchdog;
 
 pub use group::Group;
-pub use spawn::{Child, SpawnError, Spawner, Spec};
+pub use spawn::{Child, SpawnError, Spawner, Spec, output};
 
 /// Environment variable that marks a child and everything below it. Its value is unique to the child.
 pub const MARK: &str = "BROKERFALL_RUN";

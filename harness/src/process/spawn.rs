@@ -85,6 +85,11 @@ impl Spawner {
         }))
     }
 
+    /// The spawner of this process, where one was started.
+    pub fn existing() -> Option<Spawner> {
+        SHARED.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Like [`Spawner::shared`], for programs that have no subcommand `watchdog` of their own: `watchdog` is the path of
     /// one that has. Only the first call in a process decides.
     ///
@@ -183,6 +188,29 @@ impl Spawner {
         // An error means that the spawner was shut down: the watchdog has done everything it could.
         let _ = self.requests.send(Request::Tell(line));
     }
+}
+
+/// Runs a helper of the harness's own, such as an installer, to its end. It has a process group of its own, which the
+/// watchdog kills should the harness end first.
+///
+/// # Errors
+/// The operating system's, when it cannot be started or read.
+pub fn output(command: &mut std::process::Command) -> std::io::Result<std::process::Output> {
+    let child = command
+        .process_group(0)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let (leader, spawner) = (child.id(), Spawner::existing());
+    if let Some(spawner) = &spawner {
+        spawner.track(leader);
+    }
+    let output = child.wait_with_output();
+    if let Some(spawner) = &spawner {
+        spawner.untrack(leader);
+    }
+    output
 }
 
 fn serve(inbox: &mpsc::Receiver<Request>, mut dog: Dog, mark: &str) {

@@ -42,7 +42,7 @@ const BAD_RUNS: [(&[&str], &str); 21] = [
     ),
     (&["control/idle", "--jobs", "0"], "0 is not in 1..=64"),
     (&["control/idle", "--repeat", "0"], "0 is not in 1..=10000"),
-    (&["control/idle", "--seed", "-1"], "--seed"),
+    (&["control/idle", "--seed=-1"], "--seed"),
     (
         &["control/idle", "--last-failed"],
         "no earlier report under the output folder",

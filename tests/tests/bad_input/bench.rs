@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use brokerfall::process::proc::{self, Stat};
@@ -84,7 +85,8 @@ impl std::fmt::Display for Ended {
 /// An invocation that goes on. Dropping it kills it.
 pub(crate) struct Running {
     child: Option<Child>,
-    streams: Vec<std::thread::JoinHandle<String>>,
+    streams: Vec<std::thread::JoinHandle<()>>,
+    texts: [Arc<Mutex<Vec<u8>>>; 2],
 }
 
 impl Running {
@@ -100,15 +102,23 @@ impl Running {
         self.child.as_mut().unwrap().try_wait().unwrap().is_some()
     }
 
+    fn text(&self, at: usize) -> String {
+        String::from_utf8(self.texts[at].lock().unwrap().clone()).unwrap()
+    }
+
+    /// Waits until these words stand on stderr.
+    pub(crate) fn wait_for_remark(&self, words: &str) {
+        wait_for(words, || self.text(1).contains(words).then_some(()));
+    }
+
     /// Waits until it ends.
     #[track_caller]
     pub(crate) fn end(mut self) -> Ended {
         let status = wait_for("the end of the invocation", || {
             self.child.as_mut().unwrap().try_wait().unwrap()
         });
-        let mut texts = self.streams.drain(..).map(|stream| stream.join().unwrap());
-        let (stdout, stderr) = (texts.next().unwrap(), texts.next().unwrap());
-        drop(texts);
+        self.streams.drain(..).for_each(|stream| stream.join().unwrap());
+        let [stdout, stderr] = [0, 1].map(|at| self.text(at));
         self.child = None;
         Ended { status, stdout, stderr }
     }
@@ -280,16 +290,19 @@ pub(crate) fn start(mut command: Command) -> Running {
         Box::new(child.stdout.take().unwrap()),
         Box::new(child.stderr.take().unwrap()),
     ];
-    let read = |mut stream: Box<dyn Read + Send>| {
+    let texts: [Arc<Mutex<Vec<u8>>>; 2] = Default::default();
+    let read = |(mut stream, text): (Box<dyn Read + Send>, Arc<Mutex<Vec<u8>>>)| {
         std::thread::spawn(move || {
-            let mut bytes = Vec::new();
-            stream.read_to_end(&mut bytes).unwrap();
-            String::from_utf8(bytes).unwrap()
+            let mut chunk = [0; 4096];
+            while let length @ 1.. = stream.read(&mut chunk).unwrap() {
+                text.lock().unwrap().extend_from_slice(&chunk[..length]);
+            }
         })
     };
     Running {
         child: Some(child),
-        streams: streams.into_iter().map(read).collect(),
+        streams: streams.into_iter().zip(texts.clone()).map(read).collect(),
+        texts,
     }
 }
 

@@ -6,7 +6,9 @@ use brokerfall_report::verdict::Verdict;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::bench::{BROKEN, Bench, MUTANT, assert_gone, descendants, listeners, listening, wait_for};
+use brokerfall::process::proc::Stat;
+
+use crate::bench::{BROKEN, Bench, MUTANT, assert_gone, descendants, listeners, listening, start, wait_for};
 
 /// What a signal may take: the mock cluster gets two seconds to end, the kernel five to reap.
 const PROMPT: Duration = Duration::from_secs(10);
@@ -163,7 +165,7 @@ fn second_signal_ends_the_harness_at_once_and_the_watchdog_cleans_up() {
     running.signal(Signal::SIGINT);
     // The reader's end shows that the first signal was taken.
     wait_for("the reader's end", || {
-        let reader = |stat: &&brokerfall::process::proc::Stat| command_line(stat.pid).contains("broken-adapter");
+        let reader = |stat: &&Stat| command_line(stat.pid).contains("broken-adapter");
         descendants(running.pid()).iter().find(reader).is_none().then_some(())
     });
     running.signal(Signal::SIGTERM);
@@ -171,6 +173,62 @@ fn second_signal_ends_the_harness_at_once_and_the_watchdog_cleans_up() {
     ended.assert_code(143);
     assert_gone(&ours);
     bench.assert_clean();
+}
+
+#[test]
+fn sigterm_ends_what_is_kept_up() {
+    let bench = Bench::new();
+    bench.reader("invents", "assign", &[MUTANT, "invents-a-record"]);
+    let mut arguments = Bench::arguments("control/idle", "invents");
+    arguments.extend(["--keep-up", "--jobs", "1"]);
+    let mut running = bench.start(arguments);
+    bench.wait_for_history(&mut running, &stage("closing"));
+    // The reader is gone by then, cluster and link stay.
+    running.wait_for_remark("kept up: the link listens on 127.0.0.");
+    let ours = descendants(running.pid());
+    assert!(ours.iter().any(|stat| !listening(stat.pid).is_empty()));
+    running.signal(Signal::SIGTERM);
+    running
+        .end()
+        .assert_code(10)
+        .assert_calm()
+        .assert_says("no_phantom_record violated");
+    assert_gone(&ours);
+    bench.assert_clean();
+}
+
+#[test]
+fn signal_during_provisioning_ends_its_helpers_and_removes_what_is_half_built() {
+    let bench = Bench::new();
+    std::fs::create_dir(bench.path("bin")).unwrap();
+    for (name, script) in [
+        ("python3", "#!/bin/sh\necho 3.12.1\necho \"$0\"\n"),
+        ("uv", "#!/bin/sh\nsleep 300 & exec sleep 301\n"),
+    ] {
+        let path = bench.write(&format!("bin/{name}"), script);
+        std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    }
+    let mut command = bench.command(Bench::arguments("control/idle", "ktables@1.1.2"));
+    command.env("BROKERFALL_CACHE", bench.path("cache"));
+    command.env("PATH", format!("{}:/usr/bin:/bin", bench.path("bin").display()));
+    let running = start(command);
+    wait_for("the installer", || {
+        let sleeps = |stat: &&Stat| stat.name == "sleep";
+        (bench.alive().iter().filter(sleeps).count() == 2).then_some(())
+    });
+    let ours = descendants(running.pid());
+    running.signal(Signal::SIGTERM);
+    let ended = running.end();
+    ended.assert_code(13).assert_calm();
+    ended.assert_complains("SIGTERM came before the first run: nothing was judged");
+    assert_gone(&ours);
+    bench.assert_clean();
+    let built: Vec<_> = std::fs::read_dir(bench.path("cache/envs"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| !name.ends_with(".lock"))
+        .collect();
+    assert!(built.is_empty(), "{built:?}");
 }
 
 #[test]

@@ -6,8 +6,8 @@ use crate::bench::{Bench, MUTANT};
 
 /// A failed run whose history is kept.
 fn failed(bench: &Bench) -> (RunReport, String) {
-    bench.reader("keeps", "table", &[MUTANT, "keeps-deleted-keys"]);
-    let mut arguments = Bench::arguments("control/idle", "keeps");
+    bench.reader("invents", "assign", &[MUTANT, "invents-a-record"]);
+    let mut arguments = Bench::arguments("control/idle", "invents");
     arguments.extend(["--keep", "all"]);
     bench.run(arguments);
     let run = bench.report().runs.remove(0);

@@ -20,6 +20,7 @@ use include_dir::{Dir, include_dir};
 use nix::fcntl::{Flock, FlockArg};
 
 use super::catalogue::ReaderError;
+use crate::process::Spawner;
 pub use source::Source;
 
 static ADAPTERS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/adapters");
@@ -198,6 +199,13 @@ impl Fnv {
 
     fn hex(&self) -> String {
         format!("{:016x}", self.0)
+    }
+}
+
+/// Has a temporary folder removed should the harness be ended while it is in use.
+fn guard(folder: &Path) {
+    if let Some(spawner) = Spawner::existing() {
+        spawner.guard_folder(folder);
     }
 }
 

@@ -7,6 +7,7 @@ use std::process::Command;
 use super::super::catalogue::ReaderError;
 use super::super::manifest::PythonProvision;
 use super::{Fnv, ProvisionOptions, Source};
+use crate::process;
 
 /// The file in an environment that says what it was built for.
 const KEY_FILE: &str = "brokerfall-key.txt";
@@ -86,6 +87,7 @@ pub(in super::super) fn environment(
         .prefix(&building_prefix)
         .tempdir_in(&envs)
         .map_err(ReaderError::io(failed("making a folder")))?;
+    super::guard(building.path());
     build(&reader, &interpreter, source, &requirements, building.path(), options)?;
     std::fs::write(building.path().join(KEY_FILE), &key).map_err(ReaderError::io(failed("writing the key")))?;
     super::move_into_place(building, &place)?;
@@ -114,6 +116,7 @@ fn build(
     ));
     let python = env.join("bin/python");
     let scratch = tempfile::tempdir().map_err(ReaderError::io("making a temporary folder"))?;
+    super::guard(scratch.path());
     let mut packages: Vec<PathBuf> = requirements.iter().map(PathBuf::from).collect();
     packages.extend(source.check_out(reader, &scratch.path().join("source"))?);
 
@@ -171,9 +174,8 @@ fn command(program: &Path, arguments: &[&str]) -> Command {
 /// Runs a step to its end and returns what it printed to stdout.
 fn run(reader: &str, what: &str, command: &mut Command) -> Result<String, ReaderError> {
     let program = command.get_program().to_string_lossy().into_owned();
-    let output = command
-        .output()
-        .map_err(ReaderError::io(format!("{what} for {reader}: running {program}")))?;
+    let output =
+        process::output(command).map_err(ReaderError::io(format!("{what} for {reader}: running {program}")))?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
@@ -288,9 +290,7 @@ fn pyenv_versions(wanted: Option<&str>) -> Vec<PathBuf> {
 /// The interpreter that uv knows for a version; uv downloads nothing for this.
 fn uv_find(version: &str) -> Option<PathBuf> {
     let uv = on_path("uv")?;
-    let output = command(&uv, &["python", "find", "--no-python-downloads", version])
-        .output()
-        .ok()?;
+    let output = process::output(&mut command(&uv, &["python", "find", "--no-python-downloads", version])).ok()?;
     let printed = String::from_utf8(output.stdout).ok()?;
     output.status.success().then(|| PathBuf::from(printed.trim()))
 }
@@ -305,7 +305,7 @@ fn on_path(name: &str) -> Option<PathBuf> {
 /// Runs an interpreter to learn its version and its real place.
 fn probe(program: &Path) -> Option<Interpreter> {
     let ask = "import platform, sys; print(platform.python_version()); print(sys.executable)";
-    let output = command(program, &["-I", "-c", ask]).output().ok()?;
+    let output = process::output(&mut command(program, &["-I", "-c", ask])).ok()?;
     let printed = String::from_utf8(output.stdout).ok()?;
     let (version, executable) = printed.trim().split_once('\n')?;
     (output.status.success() && !executable.is_empty()).then(|| Interpreter {

@@ -185,12 +185,9 @@ fn walk(dir: &Path, each: &mut dyn FnMut(&Path) -> std::io::Result<()>) -> std::
 
 /// Runs git in a folder and returns what it prints.
 fn git(reader: &str, dir: &Path, arguments: &[&str]) -> Result<String, ReaderError> {
-    let output = Command::new("git")
-        .arg("-C")
-        .arg(dir)
-        .args(arguments)
-        .output()
-        .map_err(ReaderError::io("running git"))?;
+    let mut command = Command::new("git");
+    command.arg("-C").arg(dir).args(arguments);
+    let output = crate::process::output(&mut command).map_err(ReaderError::io("running git"))?;
     if output.status.success() {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     } else {
