@@ -9,7 +9,7 @@ use crate::protocol::{Isolation, Kind, Reset};
 /// The plan, as far as judging and reporting need it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Opened {
-    /// [`HISTORY_FORMAT`].
+    /// [`HISTORY_FORMAT`](super::HISTORY_FORMAT).
     pub format: u32,
     /// Version of the harness.
     pub harness: String,
