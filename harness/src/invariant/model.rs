@@ -56,6 +56,9 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
+/// Event, life, then ids in order, with offsets.
+type Delivery = (u64, usize, Vec<(u64, u64)>);
+
 /// What happened, record by record.
 #[derive(Debug, Default)]
 struct Model {
@@ -66,8 +69,7 @@ struct Model {
     log_start: u64,
     log_end: u64,
     next_id: u64,
-    /// Event, life, then ids in order, with offsets.
-    deliveries: Vec<(u64, usize, Vec<(u64, u64)>)>,
+    deliveries: Vec<Delivery>,
     scans: Vec<(u64, BTreeSet<u64>)>,
     resets: Vec<u64>,
     life: usize,

@@ -49,9 +49,14 @@ pub fn judge<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> Judgement {
     judge_facts(&facts)
 }
 
-/// Judges the facts of a history.
+/// Judges the facts of a history that has ended; one that was not closed was cut off, and is void.
 pub fn judge_facts(facts: &Facts) -> Judgement {
-    judge_with(facts, &ALL)
+    judge_with(facts, &ALL, false)
+}
+
+/// Judges the facts of a run that still goes on: that it is not closed yet is no lack of evidence.
+pub fn judge_so_far(facts: &Facts) -> Judgement {
+    judge_with(facts, &ALL, true)
 }
 
 /// Judges a stored history.
@@ -63,7 +68,7 @@ pub fn judge_file(path: &Path) -> Result<Judgement, JudgeError> {
 }
 
 /// Judges with these invariants; those of [`ALL`] in production.
-fn judge_with(facts: &Facts, invariants: &[Invariant]) -> Judgement {
+fn judge_with(facts: &Facts, invariants: &[Invariant], goes_on: bool) -> Judgement {
     let mut voids = Vec::new();
     let skipped = facts.troubles().skipped.is_some();
     let findings = if skipped {
@@ -72,7 +77,7 @@ fn judge_with(facts: &Facts, invariants: &[Invariant]) -> Judgement {
         findings(facts, invariants, &mut voids)
     };
     if !skipped {
-        voids.extend(voids::environment(facts));
+        voids.extend(voids::environment(facts, goes_on));
     }
     let violations = |safety_only: bool| -> Vec<&Finding> {
         findings

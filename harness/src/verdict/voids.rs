@@ -10,7 +10,7 @@ use crate::invariant::{Invariant, patients_ended};
 const STARVED_MS: u64 = 1000;
 
 /// Why the run proves nothing, whatever the invariants say.
-pub(super) fn environment(facts: &Facts) -> Vec<VoidReason> {
+pub(super) fn environment(facts: &Facts, goes_on: bool) -> Vec<VoidReason> {
     let Some(opened) = facts.opened() else {
         return Vec::new();
     };
@@ -24,6 +24,19 @@ pub(super) fn environment(facts: &Facts) -> Vec<VoidReason> {
             format!("the adapter of {member} broke the protocol: {text}"),
             vec![*n],
         );
+    }
+    for (name, member) in facts.members().iter().filter(|(_, member)| !member.spoke) {
+        let gone = member
+            .lives
+            .iter()
+            .filter_map(|&life| facts.lives().get(life)?.exit.as_ref());
+        for exit in gone.filter(|exit| !exit.asked) {
+            add(
+                VoidWhose::Adapter,
+                format!("the adapter of {name} ended before its hello"),
+                vec![exit.at.n],
+            );
+        }
     }
     // A reader that is certainly dead cannot feel what comes later: that is its failure, not a lack of evidence.
     let died = died(facts);
@@ -148,7 +161,7 @@ pub(super) fn environment(facts: &Facts) -> Vec<VoidReason> {
     }
     if let Some((n, signal)) = &troubles.interrupted {
         add(VoidWhose::Machine, format!("{signal} ended the run early"), vec![*n]);
-    } else if facts.closed().is_none() {
+    } else if facts.closed().is_none() && !goes_on {
         add(
             VoidWhose::Evidence,
             format!("the history is partial: it was cut off after event #{}", facts.now().n),

@@ -17,6 +17,7 @@ mod life;
 mod log;
 mod observe;
 mod observe_reader;
+mod owners;
 mod query;
 mod reads;
 mod runset;
@@ -33,6 +34,7 @@ pub use faults::{Fault, Faults};
 pub use life::{Claimed, Ended, Exit, HowEnded, Life, TOGETHER_US, is_terminal, shown};
 pub(crate) use log::not_tombstone;
 pub use log::{Bounds, Log, Piece, Scan};
+pub use owners::Owned;
 pub use reads::{Mark, Reach, Reads, Segment};
 pub use runset::RunSet;
 pub use snapshot::{Snapshot, partition_of};
@@ -156,6 +158,8 @@ pub struct Member {
     pub lives: Vec<usize>,
     /// Its last `hello`.
     pub hello: Option<Hello>,
+    /// Its adapter said anything at all.
+    pub spoke: bool,
     /// What it was to reach, each time it was started.
     pub targets: Vec<(Moment, Vec<LogEnd>)>,
 }
