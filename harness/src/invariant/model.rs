@@ -56,8 +56,8 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Event, life, then ids in order, with offsets.
-type Delivery = (u64, usize, Vec<(u64, u64)>);
+/// Event number, life, and `(id, offset)` in the order told.
+type Told = (u64, usize, Vec<(u64, u64)>);
 
 /// What happened, record by record.
 #[derive(Debug, Default)]
@@ -69,7 +69,8 @@ struct Model {
     log_start: u64,
     log_end: u64,
     next_id: u64,
-    deliveries: Vec<Delivery>,
+    /// Event, life, then ids in order, with offsets.
+    deliveries: Vec<Told>,
     scans: Vec<(u64, BTreeSet<u64>)>,
     resets: Vec<u64>,
     life: usize,
