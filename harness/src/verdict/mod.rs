@@ -49,14 +49,9 @@ pub fn judge<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> Judgement {
     judge_facts(&facts)
 }
 
-/// Judges the facts of a history that has ended; one that was not closed was cut off, and is void.
+/// Judges the facts of a history. One that is not closed is partial, and so void.
 pub fn judge_facts(facts: &Facts) -> Judgement {
-    judge_with(facts, &ALL, false)
-}
-
-/// Judges the facts of a run that still goes on: that it is not closed yet is no lack of evidence.
-pub fn judge_so_far(facts: &Facts) -> Judgement {
-    judge_with(facts, &ALL, true)
+    judge_with(facts, &ALL)
 }
 
 /// Judges a stored history.
@@ -68,7 +63,7 @@ pub fn judge_file(path: &Path) -> Result<Judgement, JudgeError> {
 }
 
 /// Judges with these invariants; those of [`ALL`] in production.
-fn judge_with(facts: &Facts, invariants: &[Invariant], goes_on: bool) -> Judgement {
+fn judge_with(facts: &Facts, invariants: &[Invariant]) -> Judgement {
     let mut voids = Vec::new();
     let skipped = facts.troubles().skipped.is_some();
     let findings = if skipped {
@@ -77,7 +72,7 @@ fn judge_with(facts: &Facts, invariants: &[Invariant], goes_on: bool) -> Judgeme
         findings(facts, invariants, &mut voids)
     };
     if !skipped {
-        voids.extend(voids::environment(facts, goes_on));
+        voids.extend(voids::environment(facts));
     }
     let violations = |safety_only: bool| -> Vec<&Finding> {
         findings

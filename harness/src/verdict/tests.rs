@@ -3,7 +3,7 @@ use brokerfall_report::history::{Entry, Event, ExpectedEnd, FailureOf, Opened, P
 use brokerfall_report::protocol::Kind;
 use brokerfall_report::verdict::{FailureKind, Outcome, Verdict, VoidWhose};
 
-use super::{Inputs, JudgeError, judge, judge_facts, judge_file, judge_so_far, judge_with, merge, read_facts};
+use super::{Inputs, JudgeError, judge, judge_file, judge_with, merge, read_facts};
 use crate::history::facts::Facts;
 use crate::invariant::support::*;
 use crate::invariant::{ALL, Invariant};
@@ -200,17 +200,6 @@ fn each_lack_of_proof_voids_with_its_owner() {
 }
 
 #[test]
-fn run_that_goes_on_is_not_partial() {
-    let entries = without(plain(), |e| matches!(e, Event::Closed));
-    let mut facts = Facts::default();
-    entries.iter().for_each(|entry| facts.observe(entry));
-    assert_eq!(
-        (judge_so_far(&facts).verdict, judge_facts(&facts).verdict),
-        (Verdict::Passed, Verdict::Void)
-    );
-}
-
-#[test]
 fn adapter_that_ends_before_its_hello_voids() {
     let entries = history! { plan(Kind::Group); 0 => spawned("r1"), 10 => exited(1), 20 => stage(Stage::Stopping), 30 => Event::Closed };
     assert_void(VoidWhose::Adapter, "the adapter of r1 ended before its hello", &entries);
@@ -376,7 +365,7 @@ fn crashed_judge_voids_and_never_passes() {
     };
     let mut facts = Facts::default();
     plain().iter().for_each(|entry| facts.observe(entry));
-    let judgement = judge_with(&facts, &[crashes, ALL[1]], false);
+    let judgement = judge_with(&facts, &[crashes, ALL[1]]);
     assert_eq!(judgement.verdict, Verdict::Void);
     assert_eq!(judgement.voids[0].whose, VoidWhose::Judge);
     assert_eq!(judgement.cause, "recovers: the judge crashed: index out of bounds");

@@ -10,7 +10,7 @@ use crate::invariant::{Invariant, patients_ended};
 const STARVED_MS: u64 = 1000;
 
 /// Why the run proves nothing, whatever the invariants say.
-pub(super) fn environment(facts: &Facts, goes_on: bool) -> Vec<VoidReason> {
+pub(super) fn environment(facts: &Facts) -> Vec<VoidReason> {
     let Some(opened) = facts.opened() else {
         return Vec::new();
     };
@@ -161,7 +161,7 @@ pub(super) fn environment(facts: &Facts, goes_on: bool) -> Vec<VoidReason> {
     }
     if let Some((n, signal)) = &troubles.interrupted {
         add(VoidWhose::Machine, format!("{signal} ended the run early"), vec![*n]);
-    } else if facts.closed().is_none() && !goes_on {
+    } else if facts.closed().is_none() {
         add(
             VoidWhose::Evidence,
             format!("the history is partial: it was cut off after event #{}", facts.now().n),
