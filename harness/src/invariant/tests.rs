@@ -549,6 +549,16 @@ mod records {
     }
 
     #[test]
+    fn records_swapped_right_after_the_start_are_not_excused_by_it() {
+        let entries = history! { plan(Kind::Assign);
+            0 => spawned("r1"), 10 => produced(1, 20), 15 => says(ReaderEvent::Started),
+            20 => says(records(&[(1, 9), (11, 11), (10, 10), (12, 20)])), 1000 => FIXED,
+        };
+        assert_violated("in_order", "id 10 came after 11", &entries);
+        assert_held("no_rewind", &entries);
+    }
+
+    #[test]
     fn duplicates_are_counted_and_violate_only_above_the_number_asked() {
         let of = |allowed| {
             let mut plan = plan(Kind::Group);
