@@ -111,14 +111,14 @@ fn counted(facts: &Facts, life: usize, first: Moment, raised: &[Moment]) -> Opti
     let end = facts.end();
     let life = facts.lives().get(life)?;
     let last = raised.last()?;
-    if life.last_heartbeat?.us < last.us.saturating_add(COUNTED_US) {
-        return None;
-    }
     let before = life
         .callback_errors
         .iter()
         .rfind(|(at, _)| *at < first)
         .map_or(0.0, |(_, n)| *n);
     let (at, after) = life.callback_errors.iter().rfind(|(at, _)| at.n < end.n)?;
-    Some((after - before, at.n))
+    // Too many are too many at once; too few may only be late.
+    let settled = life.last_heartbeat?.us >= last.us.saturating_add(COUNTED_US);
+    let rose = after - before;
+    (settled || rose > raised.len() as f64).then_some((rose, at.n))
 }
