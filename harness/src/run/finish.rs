@@ -24,6 +24,9 @@ const ANSWER: Duration = Duration::from_secs(10);
 /// Two heartbeats: what a reader claims once the log is quiet.
 const CLAIMS: Duration = Duration::from_millis(2_500);
 
+/// What the wait for owners may take beyond its limit, so that the limit itself has certainly passed.
+const OWNERS: Duration = Duration::from_secs(2);
+
 /// Invariants whose violation a fresh object or process might cure.
 const CURABLE: [&str; 5] = [
     "recovers",
@@ -77,11 +80,23 @@ async fn decided(rig: &Rig, there: impl Fn(&Facts) -> bool) {
     }
 }
 
+fn owned_or_over(facts: &Facts) -> Option<()> {
+    (facts.unowned().is_empty() || facts.all_ended().is_some()).then_some(())
+}
+
 /// Writers have stopped: what the reader shows now is final.
 async fn settle(rig: &Rig) {
     let recorder = &rig.recorder;
     recorder.record(Event::Stage(Stage::Settling));
     let mark = recorder.record(Event::Quiet);
+    if rig.launch.info.kind == Kind::Group {
+        // A member that has left says nothing of it; its partitions without an owner do. A healthy group waits for nothing
+        // here, and one that rebalances is back within its session.
+        let session = rig.session_ms.map_or(Duration::ZERO, Duration::from_millis);
+        let _ = recorder
+            .wait_until(rig.within().max(session) + OWNERS, owned_or_over)
+            .await;
+    }
     for reader in rig.readers() {
         let member = reader.member();
         let has = |name: &str| recorder.with(|facts| facts.has_capability(member, name));
