@@ -7,8 +7,8 @@ use brokerfall_report::report::RunReport;
 use brokerfall_report::verdict::{ExitCode, Verdict};
 
 use super::args::{AdapterCheckArgs, CheckArgs, DoctorArgs, ExplainArgs, JudgeArgs, ListArgs, ReadersArgs};
+use super::error::SuiteError;
 use super::out::Out;
-use super::suite::SuiteError;
 use super::{say, text_options};
 use crate::cluster::Cluster;
 use crate::cluster::mock::MockCluster;
