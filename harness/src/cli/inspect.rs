@@ -60,7 +60,7 @@ pub(crate) fn list(args: &ListArgs) -> ExitCode {
     let width = found.iter().map(|one| one.id.len()).max().unwrap_or(0);
     for one in found {
         let kinds: Vec<&str> = one.kinds.iter().map(|kind| kind.name()).collect();
-        say::out(&format!("{:width$}  {:18}  {}", one.id, kinds.join(","), one.title));
+        say::out_tame(&format!("{:width$}  {:18}  {}", one.id, kinds.join(","), one.title));
     }
     ExitCode::AsExpected
 }
@@ -81,7 +81,7 @@ pub(crate) fn check(args: &CheckArgs) -> ExitCode {
         match catalogue::check(path) {
             Ok(summaries) => {
                 for one in summaries {
-                    say::out(&format!("{}: {} plan(s), {}", one.id, one.plans.len(), one.title));
+                    say::out_tame(&format!("{}: {} plan(s), {}", one.id, one.plans.len(), one.title));
                 }
             }
             Err(cause) => code = usage(&cause),
@@ -113,7 +113,7 @@ pub(crate) fn readers(args: &ReadersArgs) -> ExitCode {
         } else {
             versions.join(", ")
         };
-        say::out(&format!(
+        say::out_tame(&format!(
             "{:width$}  {:14}  {versions:22}  {}",
             manifest.name,
             kinds.join(","),
@@ -279,7 +279,7 @@ pub(crate) async fn adapter_check(args: AdapterCheckArgs) -> Result<ExitCode, Su
             source,
         })?,
         seed: 0,
-        reproduce: std::env::args().collect::<Vec<_>>().join(" "),
+        reproduce: super::command_line(),
         keep_up: false,
     };
     let recorder = run::recorder(&order).map_err(|source| SuiteError::Io {

@@ -66,7 +66,18 @@ fn on_runtime(work: impl Future<Output = verdict::ExitCode>) -> ExitCode {
             return finish(verdict::ExitCode::Environment);
         }
     };
-    finish(runtime.block_on(work))
+    let code = runtime.block_on(work);
+    // Not dropped: that would wait for a provisioning that a signal has ended.
+    runtime.shutdown_background();
+    finish(code)
+}
+
+/// The command line as it was typed, as far as it is text.
+fn command_line() -> String {
+    let words: Vec<String> = std::env::args_os()
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    words.join(" ")
 }
 
 /// Colours where stdout is a terminal that is not a CI's and `NO_COLOR` is not set.

@@ -53,16 +53,20 @@ impl Out {
         Ok(path)
     }
 
-    /// The report of the invocation before this one.
-    pub(crate) fn last_report(&self) -> Option<PathBuf> {
-        let mut earlier = self.invocations().ok()?;
-        earlier.retain(|folder| *folder != self.folder && folder.join("report.json").is_file());
-        Some(earlier.pop()?.join("report.json"))
+    /// The report that was written last below an output folder, by its own time: names are no finer than a second.
+    pub(crate) fn last_report(root: &Path) -> Option<PathBuf> {
+        let written = |path: &PathBuf| std::fs::metadata(path).and_then(|found| found.modified()).ok();
+        Self::invocations(root)
+            .ok()?
+            .into_iter()
+            .map(|folder| folder.join("report.json"))
+            .filter(|report| report.is_file())
+            .max_by_key(written)
     }
 
-    fn invocations(&self) -> std::io::Result<Vec<PathBuf>> {
+    fn invocations(root: &Path) -> std::io::Result<Vec<PathBuf>> {
         let mut folders = Vec::new();
-        for entry in std::fs::read_dir(&self.root)? {
+        for entry in std::fs::read_dir(root)? {
             let path = entry?.path();
             let ours = path.file_name().and_then(|name| name.to_str()).is_some_and(is_stamp);
             if ours && path.is_dir() {
@@ -74,10 +78,14 @@ impl Out {
     }
 
     fn prune(&self) -> std::io::Result<()> {
-        let folders = self.invocations()?;
+        let folders = Self::invocations(&self.root)?;
         let surplus = folders.len().saturating_sub(KEPT);
         for folder in folders.iter().take(surplus) {
-            std::fs::remove_dir_all(folder)?;
+            match std::fs::remove_dir_all(folder) {
+                // Another invocation has dropped it at the same time.
+                Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => {}
+                removed => removed?,
+            }
         }
         Ok(())
     }

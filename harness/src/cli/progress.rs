@@ -26,6 +26,17 @@ pub(crate) struct Line {
     drawing: Option<JoinHandle<()>>,
 }
 
+impl Drop for Line {
+    fn drop(&mut self) {
+        if let Some(drawing) = &self.drawing {
+            drawing.abort();
+        }
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
 impl Progress {
     /// Progress of `total` runs: live where stderr is a terminal that is not a CI's and `NO_COLOR` is not set.
     pub(crate) fn new(total: usize) -> Self {
@@ -78,12 +89,7 @@ impl Progress {
 
     /// Ends the line of a run and says how it ended.
     pub(crate) fn end(&self, line: Line, done: usize, scenario: &str, reader: &str, verdict: Verdict, seconds: f64) {
-        if let Some(drawing) = line.drawing {
-            drawing.abort();
-        }
-        if let Some(bar) = line.bar {
-            bar.finish_and_clear();
-        }
+        drop(line);
         let text = format!(
             "[{done}/{}] {:<13} {scenario}  {reader}  {seconds:.1}s",
             self.total,
@@ -91,7 +97,7 @@ impl Progress {
         );
         match &self.lines {
             // A terminal that went away takes its progress with it.
-            Some(lines) => drop(lines.println(text)),
+            Some(lines) => drop(lines.println(say::tame(&text))),
             None => say::note(&text),
         }
     }
@@ -99,7 +105,7 @@ impl Progress {
     /// Says something above the live lines.
     pub(crate) fn say(&self, text: &str) {
         match &self.lines {
-            Some(lines) => drop(lines.println(text)),
+            Some(lines) => drop(lines.println(say::tame(text))),
             None => say::note(text),
         }
     }

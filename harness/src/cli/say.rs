@@ -2,14 +2,25 @@
 
 use std::io::Write;
 
+use brokerfall_report::render::escape;
+
 /// Writes a result. A reader that closes the pipe early (`| head`) is no failure of ours.
 pub(crate) fn out(text: &str) {
     let _ = writeln!(std::io::stdout().lock(), "{text}");
 }
 
-/// Writes a remark.
+/// Writes a result that holds words of files, line by line, so that none of them acts on a terminal.
+pub(crate) fn out_tame(text: &str) {
+    out(&tame(text));
+}
+
+/// Writes a remark. It may name files, readers and scenarios, and quote what they hold.
 pub(crate) fn note(text: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "{text}");
+    let _ = writeln!(std::io::stderr().lock(), "{}", tame(text));
+}
+
+pub(crate) fn tame(text: &str) -> String {
+    text.lines().map(escape::terminal).collect::<Vec<_>>().join("\n")
 }
 
 /// Writes an error.

@@ -49,28 +49,36 @@ pub(crate) async fn run(args: RunArgs) -> Result<ExitCode, SuiteError> {
     let started_at = run::order::now_rfc3339();
     let plans = pairing::plans(&args)?;
     let full_catalogue = args.scenarios.is_empty() && args.tag.is_none() && !args.last_failed;
-    let stamp: String = started_at.chars().filter(|c| !matches!(c, '-' | ':')).collect();
-    let out = Out::create(&args.out, &stamp)?;
     let program = own_program()?;
-    let spawner = Spawner::shared()?;
-    let cancel = signals::listen().map_err(|source| SuiteError::Io {
+    let mut cancel = signals::listen().map_err(|source| SuiteError::Io {
         what: "listen for signals",
         source,
     })?;
     // Provisioning blocks for seconds to minutes: away from the tasks that watch for signals.
     let for_readers = (args.clone(), program.clone());
-    let asked = tokio::task::spawn_blocking(move || pairing::readers(&for_readers.0, &for_readers.1))
-        .await
-        .map_err(|cause| SuiteError::Environment(format!("provisioning panicked: {cause}")))??;
+    let provisioning = tokio::task::spawn_blocking(move || pairing::readers(&for_readers.0, &for_readers.1));
+    let asked = tokio::select! {
+        asked = provisioning => {
+            asked.map_err(|cause| SuiteError::Environment(format!("provisioning panicked: {cause}")))??
+        }
+        signal = run::cancelled(&mut cancel) => {
+            say::note(&format!("{signal} came before the first run: nothing was judged"));
+            return Ok(ExitCode::NothingJudged);
+        }
+    };
     let mut pairs = pairing::pairs(&plans, &asked);
     if args.last_failed {
-        keep_last_failed(&mut pairs, &out)?;
+        keep_last_failed(&mut pairs, &args.out)?;
     }
     let away: Vec<RunReport> = asked.iter().filter_map(Asked::skipped).collect();
     if pairs.is_empty() && away.is_empty() {
         return Err(SuiteError::Usage(pairing::nothing_to_run(&plans, &asked)));
     }
     let known = known(&pairs)?;
+    // Only now, so that a word mistyped twenty times does not push twenty reports out.
+    let stamp: String = started_at.chars().filter(|c| !matches!(c, '-' | ':')).collect();
+    let out = Out::create(&args.out, &stamp)?;
+    let spawner = Spawner::shared()?;
     let total = pairs.len() * args.repeat as usize;
     let suite = Arc::new(Suite {
         progress: Progress::new(total),
@@ -88,8 +96,13 @@ pub(crate) async fn run(args: RunArgs) -> Result<ExitCode, SuiteError> {
     } else {
         Vec::new()
     };
-    let command = std::env::args().collect::<Vec<_>>().join(" ");
-    let report = Report::new(env!("CARGO_PKG_VERSION"), started_at, command, runs, stale);
+    let report = Report::new(
+        env!("CARGO_PKG_VERSION"),
+        started_at,
+        super::command_line(),
+        runs,
+        stale,
+    );
     spawner.shut_down().await;
     write(&suite, &report)?;
     if suite.cancel.borrow().is_some() && report.exit_code() == ExitCode::AsExpected {
@@ -142,24 +155,28 @@ async fn carry_out(suite: &Arc<Suite>, pairs: Vec<Pair>, jobs: usize) -> Vec<Run
         for pair in &pairs {
             let (suite, permits, pair) = (suite.clone(), permits.clone(), pair.clone());
             let index = tasks.len() + 1;
-            tasks.push(tokio::spawn(async move {
+            let broken = pair.clone();
+            let task = tokio::spawn(async move {
                 // OK to ignore: the semaphore is never closed.
                 let _permit = permits.acquire_owned().await;
                 if suite.cancel.borrow().is_some() {
                     return None;
                 }
                 Some(one(&suite, pair, index, round).await)
-            }));
+            });
+            tasks.push((broken, task));
         }
     }
     let mut reports = Vec::new();
-    for task in tasks {
+    for (pair, task) in tasks {
         match task.await {
             Ok(Some(report)) => reports.push(report),
             Ok(None) => {}
-            Err(panicked) => suite
-                .progress
-                .say(&format!("error: a run of the harness panicked: {panicked}")),
+            Err(panicked) => reports.push(error(
+                &pair,
+                FailureOf::Harness,
+                format!("a run of the harness panicked: {panicked}"),
+            )),
         }
     }
     reports
@@ -167,19 +184,24 @@ async fn carry_out(suite: &Arc<Suite>, pairs: Vec<Pair>, jobs: usize) -> Vec<Run
 
 /// One run, from order to report.
 async fn one(suite: &Suite, pair: Pair, index: usize, round: u32) -> RunReport {
-    let (plan, info) = (pair.plan.clone(), pair.launch.info.clone());
-    match attempt(suite, pair, index, round).await {
+    match attempt(suite, pair.clone(), index, round).await {
         Ok(report) => report,
         // The history could not be written or read: the folder is full, or gone.
-        Err(cause) => RunReport::error(
-            plan.id,
-            plan.title,
-            plan.phase,
-            &info,
-            FailureOf::Environment,
-            format!("the history was lost: {cause}"),
-        ),
+        Err(cause) => {
+            let text = format!(
+                "the run's files below {} cannot be written or read: {cause} (make room, or choose another folder with --out)",
+                suite.out.folder.display()
+            );
+            suite.progress.say(&format!("error: {}: {text}", pair.plan.id));
+            error(&pair, FailureOf::Environment, text)
+        }
     }
+}
+
+/// The report of a run that has no history to tell of it.
+fn error(pair: &Pair, of: FailureOf, text: String) -> RunReport {
+    let plan = &pair.plan;
+    RunReport::error(&plan.id, &plan.title, plan.phase, &pair.launch.info, of, text)
 }
 
 async fn attempt(suite: &Suite, pair: Pair, index: usize, round: u32) -> std::io::Result<RunReport> {
@@ -271,6 +293,8 @@ fn relative(folder: &Path, root: &Path) -> String {
 
 /// Writes the reports and prints what a person reads.
 fn write(suite: &Suite, report: &Report) -> Result<(), SuiteError> {
+    // First what a person reads: it must not be lost where the files cannot be written.
+    say::out(&render::text::render(report, super::text_options()));
     let json = render::json::render(report).map_err(|source| SuiteError::Io {
         what: "write report.json",
         source: source.into(),
@@ -282,16 +306,15 @@ fn write(suite: &Suite, report: &Report) -> Result<(), SuiteError> {
     })?;
     suite.out.write("junit.xml", &junit)?;
     suite.out.write("report.md", &render::markdown::render(report))?;
-    say::out(&render::text::render(report, super::text_options()));
-    say::out(&format!("reports: {}", suite.out.folder.display()));
+    say::out_tame(&format!("reports: {}", suite.out.folder.display()));
     Ok(())
 }
 
 /// Keeps the pairs that did not end as expected in the invocation before.
-fn keep_last_failed(pairs: &mut Vec<Pair>, out: &Out) -> Result<(), SuiteError> {
+fn keep_last_failed(pairs: &mut Vec<Pair>, root: &Path) -> Result<(), SuiteError> {
     let none =
         || SuiteError::Usage("--last-failed: no earlier report under the output folder (run without it first)".into());
-    let path = out.last_report().ok_or_else(none)?;
+    let path = Out::last_report(root).ok_or_else(none)?;
     let text = std::fs::read_to_string(&path).map_err(|source| SuiteError::Io {
         what: "read the last report",
         source,
@@ -303,7 +326,12 @@ fn keep_last_failed(pairs: &mut Vec<Pair>, out: &Out) -> Result<(), SuiteError> 
     let failed: BTreeSet<(String, String, String)> = report
         .runs
         .iter()
-        .filter(|run| !matches!(run.verdict, Verdict::Passed | Verdict::KnownFailing | Verdict::Skipped))
+        .filter(|run| match run.verdict {
+            // Against an entry of the known failures.
+            Verdict::Passed => run.known_failing.is_some(),
+            Verdict::KnownFailing | Verdict::Skipped => false,
+            Verdict::Failed | Verdict::Void | Verdict::Error => true,
+        })
         .map(|run| {
             (
                 run.scenario.clone(),

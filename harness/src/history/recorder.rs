@@ -157,14 +157,24 @@ impl Recorder {
         }
     }
 
+    /// Resolves when the file can no longer be written; never while it can.
+    pub async fn lost(&self) {
+        let mut changed = self.shared.changed.subscribe();
+        while self.lock().write_error.is_none() {
+            // OK to drop the result, because the sender lives in `self`.
+            let _ = changed.changed().await;
+        }
+    }
+
     /// Flushes the file. Returns the first error that any write met: a full disk must not pass for a short history.
     ///
     /// # Errors
     /// The operating system's.
     pub fn flush(&self) -> std::io::Result<()> {
         let mut inner = self.lock();
-        if let Some(cause) = inner.write_error.take() {
-            return Err(cause);
+        // Every flush from then on says so: the history stays short.
+        if let Some(cause) = &inner.write_error {
+            return Err(std::io::Error::new(cause.kind(), cause.to_string()));
         }
         match inner.file.as_mut() {
             Some(file) => file.flush(),

@@ -21,6 +21,9 @@ const BARRIER: Duration = Duration::from_secs(5);
 /// Answers to snapshot, barrier and restart: a reader that is blocked must not hold the run for long.
 const ANSWER: Duration = Duration::from_secs(10);
 
+/// Grace of a reader whose adapter broke the protocol.
+const BROKEN_GRACE: Duration = Duration::from_secs(2);
+
 /// Two heartbeats: what a reader claims once the log is quiet.
 const CLAIMS: Duration = Duration::from_millis(2_500);
 
@@ -49,7 +52,8 @@ pub(super) async fn finish(rig: &Rig) -> Result<(), RunError> {
     decided(rig, |facts| facts.sentinel_arrived(1)).await;
     settle(rig).await;
     let judgement = recorder.with(verdict::judge_facts);
-    if is_sick(&judgement) {
+    // Of an adapter that is not believed no cure could be told.
+    if is_sick(&judgement) && !recorder.with(Facts::protocol_is_broken) {
         recorder.record(Event::Stage(Stage::Diagnosing));
         diagnose(rig).await?;
     }
@@ -64,7 +68,10 @@ async fn decided(rig: &Rig, there: impl Fn(&Facts) -> bool) {
             if there(facts) {
                 return Some(true);
             }
-            // A process that is gone, or a reader that has told why it ended, does not come back.
+            if facts.nothing_can_come() {
+                return Some(false);
+            }
+            // A reader that has told why it ended does not come back.
             facts
                 .all_ended()
                 .filter(|ended| ended.how != HowEnded::Silent)
@@ -75,7 +82,9 @@ async fn decided(rig: &Rig, there: impl Fn(&Facts) -> bool) {
         // The rest of what it tells of its end belongs to it.
         let _ = rig
             .recorder
-            .wait_until(HONEST, |facts| facts.end_is_explained().then_some(()))
+            .wait_until(HONEST, |facts| {
+                (facts.end_is_explained() || facts.protocol_is_broken()).then_some(())
+            })
             .await;
     }
 }
@@ -118,7 +127,9 @@ async fn settle(rig: &Rig) {
     }
     // Every member that lives says once more what it claims, now that nothing moves.
     let _ = recorder
-        .wait_until(CLAIMS, |facts| facts.all_alive_beat_since(mark).then_some(()))
+        .wait_until(CLAIMS, |facts| {
+            (facts.all_alive_beat_since(mark) || facts.protocol_is_broken()).then_some(())
+        })
         .await;
 }
 
@@ -180,9 +191,15 @@ async fn cured(rig: &Rig, renewed: Renewed, round: u32) -> Result<bool, RunError
 
 /// Stops every member within its grace and notes how it left; then looks at the log a last time.
 pub(super) async fn stop(rig: &Rig) -> Result<(), RunError> {
+    rig.stop_load().await?;
     rig.recorder.record(Event::Stage(Stage::Stopping));
     let grace = Duration::from_secs_f64(rig.limits.stop_grace_ms.value / 1000.0);
     for reader in rig.readers() {
+        if reader.broken().is_some() {
+            // How it leaves is not judged, and it may have lost count of its commands: it need not be waited for.
+            let _ = reader.shut_down(BROKEN_GRACE.min(grace)).await;
+            continue;
+        }
         let stopped = reader.shut_down(grace).await;
         let connections = rig.link.closed_within(reader.member(), CLAIMS).await;
         rig.recorder.record(Event::Left {

@@ -57,16 +57,29 @@ pub fn recorder(order: &Order) -> std::io::Result<Recorder> {
 /// Only when the history itself cannot be written or read: everything else that goes wrong stands in the judgement.
 pub async fn run(order: Order, recorder: Recorder, cancel: Cancel) -> std::io::Result<Ran> {
     let history = order.history();
-    match setup::up(&order, &recorder).await {
-        Ok(rig) => {
+    let mut cancel = cancel;
+    let up = tokio::select! {
+        up = setup::up(&order, &recorder) => Some(up),
+        signal = cancelled(&mut cancel) => {
+            if recorder.mark() == 0 {
+                setup::open_unborn(&order, &recorder);
+            }
+            recorder.record(Event::Interrupted { signal: signal.to_owned() });
+            None
+        }
+    };
+    match up {
+        // What was begun has ended with the future that held it.
+        None => {}
+        Some(Ok(rig)) => {
             let rig = Arc::new(rig);
-            live(rig.clone(), &recorder, cancel).await;
+            live(rig.clone(), &recorder, &mut cancel).await;
             if order.keep_up {
-                hold_up(&rig, &recorder).await;
+                hold_up(&rig, &recorder, &mut cancel).await;
             }
             setup::down(&rig).await;
         }
-        Err(cause) => {
+        Some(Err(cause)) => {
             recorder.record(Event::Failure {
                 of: cause.of(),
                 text: crate::chain(&cause),
@@ -81,7 +94,7 @@ pub async fn run(order: Order, recorder: Recorder, cancel: Cancel) -> std::io::R
 
 /// Carries the plan out in a task of its own, so that neither a signal, nor a cluster's death, nor a panic of ours keeps
 /// the rig from being taken down.
-async fn live(rig: Arc<Rig>, recorder: &Recorder, mut cancel: Cancel) {
+async fn live(rig: Arc<Rig>, recorder: &Recorder, cancel: &mut Cancel) {
     let mut carried = tokio::spawn(steps::carry_out(rig.clone()));
     tokio::select! {
         ended = &mut carried => match ended {
@@ -100,10 +113,12 @@ async fn live(rig: Arc<Rig>, recorder: &Recorder, mut cancel: Cancel) {
                 text: format!("the {} cluster ended by itself: {last_words}", rig.cluster.info().kind),
             });
         }
-        signal = cancelled(&mut cancel) => {
+        signal = cancelled(cancel) => {
             carried.abort();
             recorder.record(Event::Interrupted { signal: signal.to_owned() });
         }
+        // The failure itself is told by the flush at the end; running on would only cost time.
+        () = recorder.lost() => carried.abort(),
     }
     // An aborted task still owns what it was doing until it has been joined; joining one that has ended would panic.
     if !carried.is_finished() {
@@ -131,7 +146,8 @@ pub fn skip(order: &Order, recorder: &Recorder, reason: String, enable: String) 
     Ok(Ran { history, judgement })
 }
 
-async fn cancelled(cancel: &mut Cancel) -> &'static str {
+/// Waits for a signal and returns its name.
+pub(crate) async fn cancelled(cancel: &mut Cancel) -> &'static str {
     loop {
         if let Some(signal) = *cancel.borrow_and_update() {
             return signal;
@@ -143,8 +159,8 @@ async fn cancelled(cancel: &mut Cancel) -> &'static str {
     }
 }
 
-/// `--keep-up`: after a failure, cluster and link stay until Ctrl-C.
-async fn hold_up(rig: &Rig, recorder: &Recorder) {
+/// `--keep-up`: after a failure, cluster and link stay until a signal comes; one that came before has asked for the end.
+async fn hold_up(rig: &Rig, recorder: &Recorder, cancel: &mut Cancel) {
     if recorder.flush().is_err() {
         return;
     }
@@ -152,6 +168,8 @@ async fn hold_up(rig: &Rig, recorder: &Recorder) {
     if judgement.verdict != brokerfall_report::verdict::Verdict::Failed {
         return;
     }
-    crate::cli::say::kept_up(&rig.link.bootstrap(), &rig.cluster.direct_bootstrap());
-    let _ = tokio::signal::ctrl_c().await;
+    if cancel.borrow().is_none() {
+        crate::cli::say::kept_up(&rig.link.bootstrap(), &rig.cluster.direct_bootstrap());
+    }
+    cancelled(cancel).await;
 }

@@ -148,7 +148,21 @@ impl Rig {
                 None => members.push(reader.clone()),
             }
         }
-        reader.hello(HELLO).await?;
+        if let Err(cause) = reader.hello(HELLO).await {
+            // Nothing was asked of it yet, so this is the adapter's doing and says nothing of its reader.
+            let text = match &cause {
+                HostError::Exited { text, .. } => text.clone(),
+                HostError::TimedOut { .. } => format!("no `hello` came within {HELLO:?}"),
+                // A broken rule stands in the history already.
+                _ => return Err(cause),
+            };
+            self.recorder.record(Event::ProtocolBroken {
+                member: member.to_owned(),
+                text,
+                line: String::new(),
+            });
+            return Err(cause);
+        }
         Ok(reader)
     }
 

@@ -31,6 +31,9 @@ pub(crate) enum RunError {
     /// The log could not be read a last time.
     #[error("the last scan of the log did not end within {LAST_LOOK:?}")]
     NoLastLook,
+    /// A reader's process could not be started, or its folder not be written.
+    #[error("failed to start the reader")]
+    Reader(#[source] HostError),
     /// A fault failed in a way that is not evidence.
     #[error("failed to handle a fault")]
     Fault(#[from] FaultError),
@@ -50,13 +53,7 @@ pub(crate) async fn up(order: &Order, recorder: &Recorder) -> Result<Rig, RunErr
     let cluster = match started {
         Ok(cluster) => Arc::new(cluster),
         Err(cause) => {
-            let unborn = ClusterInfo {
-                kind: "mock".into(),
-                kafka: "not started".into(),
-                brokers: plan.cluster.brokers,
-                properties: Vec::new(),
-            };
-            recorder.record(Event::Opened(Box::new(order.opened(unborn, "builtin"))));
+            open_unborn(order, recorder);
             return Err(cause.into());
         }
     };
@@ -93,6 +90,17 @@ pub(crate) async fn up(order: &Order, recorder: &Recorder) -> Result<Rig, RunErr
         order.session_ms(),
         order.limits(),
     ))
+}
+
+/// Opens the history of a run whose cluster did not come up.
+pub(crate) fn open_unborn(order: &Order, recorder: &Recorder) {
+    let unborn = ClusterInfo {
+        kind: "mock".into(),
+        kafka: "not started".into(),
+        brokers: order.plan.cluster.brokers,
+        properties: Vec::new(),
+    };
+    recorder.record(Event::Opened(Box::new(order.opened(unborn, "builtin"))));
 }
 
 /// Ends every process, connection and listener of the run. Whatever state they are in.

@@ -31,14 +31,15 @@ const COMMAND: Duration = Duration::from_secs(30);
 /// Carries the plan out, from the start of the reader to its stop.
 pub(super) async fn carry_out(rig: Arc<Rig>) -> Result<(), RunError> {
     rig.recorder.record(Event::Stage(Stage::Starting));
-    if let Err(cause) = start(&rig).await? {
-        // The reader's process did not come so far: what it did instead stands in the history, and judging says whose
-        // doing it was.
-        let _ = cause;
-        return finish::stop(&rig).await;
+    match start(&rig).await? {
+        Ok(()) => {}
+        Err(cause @ (HostError::Spawn { .. } | HostError::Io { .. })) => return Err(RunError::Reader(cause)),
+        // The process did not come so far as to say hello: that stands in the history.
+        Err(_) => return finish::stop(&rig).await,
     }
     rig.recorder.record(Event::Stage(Stage::Steps));
-    if healthy_before(&rig).await {
+    let healthy = healthy_before(&rig).await;
+    if healthy {
         rig.start_load();
         for (index, step) in rig.plan.steps.iter().enumerate() {
             if !step.when.before_start && !take(&rig, index, step).await? {
@@ -48,6 +49,10 @@ pub(super) async fn carry_out(rig: Arc<Rig>) -> Result<(), RunError> {
     }
     rig.recorder.record(Event::Stage(Stage::Healing));
     heal(&rig, None).await?;
+    if !healthy {
+        // The run is void: nothing that a recovery window or a cure could show would be judged.
+        return finish::stop(&rig).await;
+    }
     finish::finish(&rig).await
 }
 
@@ -92,7 +97,7 @@ async fn healthy_before(rig: &Rig) -> bool {
     let healthy = rig
         .recorder
         .wait_until(rig.within(), |facts| {
-            if facts.all_ended().is_some() {
+            if facts.all_ended().is_some() || facts.nothing_can_come() {
                 return Some(false);
             }
             facts.reached_targets().then_some(true)
@@ -102,6 +107,7 @@ async fn healthy_before(rig: &Rig) -> bool {
         return true;
     }
     let text = match healthy {
+        Some(_) if rig.recorder.with(Facts::protocol_is_broken) => "its adapter broke the protocol before".to_owned(),
         Some(_) => "it ended before the first fault".to_owned(),
         None => format!(
             "it did not catch up within {:?} (lag {})",
@@ -133,9 +139,12 @@ async fn take(rig: &Arc<Rig>, index: usize, step: &Step) -> Result<bool, RunErro
     moved(StepState::Waiting, String::new());
     let met = rig
         .recorder
-        .wait_until(step.wait, |facts| met(step, facts, mark).then_some(()))
+        .wait_until(step.wait, |facts| {
+            let met = met(step, facts, mark);
+            (met || facts.nothing_can_come()).then_some(met)
+        })
         .await;
-    if met.is_none() {
+    if met != Some(true) {
         moved(
             StepState::Unmet,
             rig.recorder.with(|facts| last_seen(step, facts, mark)),
@@ -371,7 +380,11 @@ async fn heal(rig: &Rig, names: Option<&[String]>) -> Result<(), RunError> {
 
 /// Gives a fault in force the time to reach the grade that it was asked for, unless the reader is gone.
 async fn wait_for_grade(rig: &Rig, fault: &InForce) {
-    let reached = |facts: &Facts| facts.grade_reached(&fault.name) >= Some(fault.grade) || facts.all_ended().is_some();
+    let reached = |facts: &Facts| {
+        facts.grade_reached(&fault.name) >= Some(fault.grade)
+            || facts.all_ended().is_some()
+            || facts.nothing_can_come()
+    };
     // Below the grade the run is void, and judging says so.
     let _ = rig
         .recorder

@@ -199,10 +199,11 @@ pub fn check(path: &Path) -> Result<Vec<Summary>, SelectError> {
     }
 }
 
-/// Every `.toml` below a path, sorted. Links to folders are not followed: they can lead round in a circle.
+/// Every `.toml` at or below a path, sorted. Links to folders are not followed: they can lead round in a circle.
 fn walk(path: &Path, into: &mut Vec<PathBuf>) -> io::Result<()> {
+    let is_toml = |path: &Path| path.extension().is_some_and(|extension| extension == "toml");
     if !fs::metadata(path)?.is_dir() {
-        into.push(path.to_owned());
+        into.extend(is_toml(path).then(|| path.to_owned()));
         return Ok(());
     }
     let mut entries = fs::read_dir(path)?.collect::<io::Result<Vec<_>>>()?;
@@ -212,7 +213,7 @@ fn walk(path: &Path, into: &mut Vec<PathBuf>) -> io::Result<()> {
         let path = entry.path();
         if kind.is_dir() {
             walk(&path, into)?;
-        } else if path.extension().is_some_and(|extension| extension == "toml") {
+        } else if is_toml(&path) {
             into.push(path);
         }
     }
@@ -283,10 +284,10 @@ pub enum SelectError {
         /// The nearest tag.
         hint: String,
     },
-    /// A folder without scenarios.
-    #[error("no scenario below {} (wanted files that end in .toml)", path.display())]
+    /// No scenarios at this path.
+    #[error("no scenario at or below {} (wanted files that end in .toml)", path.display())]
     Nothing {
-        /// The folder.
+        /// The path.
         path: PathBuf,
     },
     /// A file could not be read.

@@ -97,7 +97,7 @@ fn read_each(path: &Path, mut take: impl FnMut(Entry)) -> Result<(), JudgeError>
 #[non_exhaustive]
 pub enum JudgeError {
     /// The operating system refused.
-    #[error("read {}", path.display())]
+    #[error("cannot read {}", path.display())]
     Io {
         /// The file.
         path: PathBuf,

@@ -18,6 +18,10 @@ pub(super) fn environment(facts: &Facts) -> Vec<VoidReason> {
     let mut voids = Vec::new();
     let mut add = |whose, text: String, events: Vec<u64>| voids.push(VoidReason { whose, text, events });
 
+    // First, because what else is missing is missing for that reason.
+    if let Some((n, signal)) = &troubles.interrupted {
+        add(VoidWhose::Machine, format!("{signal} ended the run early"), vec![*n]);
+    }
     for (n, member, text) in &troubles.protocol {
         add(
             VoidWhose::Adapter,
@@ -159,9 +163,7 @@ pub(super) fn environment(facts: &Facts) -> Vec<VoidReason> {
             vec![*n],
         );
     }
-    if let Some((n, signal)) = &troubles.interrupted {
-        add(VoidWhose::Machine, format!("{signal} ended the run early"), vec![*n]);
-    } else if facts.closed().is_none() {
+    if troubles.interrupted.is_none() && facts.closed().is_none() {
         add(
             VoidWhose::Evidence,
             format!("the history is partial: it was cut off after event #{}", facts.now().n),

@@ -138,6 +138,16 @@ fn main() -> ExitCode {
             out.beat();
             return serve(&out, |out, id, _| out.done(id));
         }
+        "silent" => {}
+        "hostile" => {
+            out.say(&hostile_hello());
+            return serve(&out, |out, id, name| {
+                if name == "start" {
+                    hostile_end(out);
+                }
+                out.done(id);
+            });
+        }
         "tells-environment" => {
             let mut names: Vec<_> = std::env::vars_os().map(|(name, _)| name).collect();
             names.sort();
@@ -151,6 +161,34 @@ fn main() -> ExitCode {
     loop {
         std::thread::park();
     }
+}
+
+/// What must not act in any output: a terminal escape, a bell, a line that turns round, markup of every format, a cell, a
+/// comment's end, a character that XML forbids, and a word that tests look for.
+const HOSTILE: &str = "\u{1b}[31mred\u{7}\u{202e}turned\u{2066} <script>alert(1)</script> | `x` ]]> & \"q\"\n\rfake: passed\n# h\u{0}\u{ffff}\u{9b}2J evil";
+
+fn hostile_hello() -> String {
+    let text = serde_json::Value::from(HOSTILE);
+    format!(
+        r#""type":"hello","protocol":1,"library":{text},"client":{text},"runtime":{text},"kinds":["group"],"capabilities":["status"]"#
+    )
+}
+
+/// Every free text of the protocol at once, and then the end.
+fn hostile_end(out: &Out) {
+    let text = serde_json::Value::from(HOSTILE);
+    let long = serde_json::Value::from(format!("{HOSTILE}{}", "long ".repeat(20_000)));
+    let exception = format!(
+        r#"{{"type":{text},"code":{{"value":7,"name":{text}}},"attributes":{{{text}:{text}}},"message":{long},"children":[{{"type":{text},"message":{text},"relation":"cause"}}],"frames":[{{"file":{text},"function":{text},"line":1,"of":"library"}}]}}"#
+    );
+    out.say(r#""type":"started""#);
+    out.say(&format!(
+        r#""type":"error","origin":"background","fatal":true,"exception":{exception}"#
+    ));
+    out.say(&format!(r#""type":"status","state":{text},"detail":{text}"#));
+    out.say(&format!(r#""type":"heartbeat","state":{text},"loop_age_ms":null"#));
+    out.say(&format!(r#""type":"stopped","reason":{text},"exception":{exception}"#));
+    complain(HOSTILE);
 }
 
 /// Reads commands until stdin ends or `stop` comes; `stop` is answered in order.

@@ -27,6 +27,17 @@ impl Facts {
             .is_some_and(|life| life.exit.is_none() && life.over.is_none())
     }
 
+    /// Whether an adapter broke the protocol: nothing that it says is believed, so that nothing of it can be waited for.
+    pub fn protocol_is_broken(&self) -> bool {
+        !self.troubles().protocol.is_empty()
+    }
+
+    /// Whether a reader can no longer do anything that is waited for: its processes are gone, or nothing that its adapter
+    /// says is believed.
+    pub fn nothing_can_come(&self) -> bool {
+        self.protocol_is_broken() || self.all_ended().is_some_and(|ended| !self.is_alive(ended.member))
+    }
+
     /// Whether every member that ended has told why, or has a process that can tell nothing more.
     pub fn end_is_explained(&self) -> bool {
         self.all_ended()

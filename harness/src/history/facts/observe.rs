@@ -350,6 +350,8 @@ impl Facts {
                     answer: None,
                 });
             }
+            // A process that was started as a cure cannot take back what was found of the patient.
+            Event::ProtocolBroken { .. } if self.diagnosing() => {}
             Event::ProtocolBroken { member, text, .. } => {
                 self.troubles.protocol.push((at.n, member.clone(), text.clone()));
             }

@@ -54,6 +54,11 @@ impl Facts {
             .map(|(at, _)| *at)
     }
 
+    /// Whether cures are being tried, or were.
+    pub fn diagnosing(&self) -> bool {
+        self.stages.iter().any(|(_, stage)| *stage == Stage::Diagnosing)
+    }
+
     /// The end of what judges the patient: [`Facts::fixed`], or the last entry.
     pub fn end(&self) -> Moment {
         self.fixed().unwrap_or(Moment {
