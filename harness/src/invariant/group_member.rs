@@ -1,5 +1,8 @@
-//! `group_member`: with the path open and records waiting, a partition is never longer than the larger of session timeout
+//! `group_member`: with the path open and records to read, a partition is never longer than the larger of session timeout
 //! and recovery window without a stable member that owns it, nor with two. Read from the wire.
+//!
+//! Records to read are records that wait, and records that are read all the same: who goes on by hand after it has left
+//! its group commits nothing, and the next member reads everything again.
 
 use std::collections::BTreeMap;
 
@@ -41,6 +44,29 @@ pub(super) fn judge(facts: &Facts) -> Outcome {
                     still.lag,
                     seconds(limit_us)
                 ));
+            }
+        }
+    }
+    for (topic, partition) in facts.planned_partitions() {
+        let name = format!("{topic}-{partition}");
+        let owned = owners.get(&name).map_or(&[][..], Vec::as_slice);
+        let reads = facts.partition(topic, partition).map(|of| &of.reads);
+        for (calm_from, calm_to) in facts.faults().calm(end.us) {
+            for (from, to) in unowned(owned, calm_from, calm_to) {
+                let mut read = reads.iter().flat_map(|reads| &reads.segments).filter(|segment| {
+                    (from..=to).contains(&segment.at.us) && segment.at.n < end.n && !facts.is_cure(segment.life)
+                });
+                let Some(first) = read.next() else { continue };
+                let last = read.last().unwrap_or(first);
+                let alone_us = last.at.us - first.at.us;
+                if alone_us > limit_us {
+                    events.extend([first.at.n, last.at.n]);
+                    texts.push(format!(
+                        "partition {name} was read for {} by a reader that was no member of its group (limit {})",
+                        seconds(alone_us),
+                        seconds(limit_us)
+                    ));
+                }
             }
         }
     }
