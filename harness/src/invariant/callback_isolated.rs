@@ -8,8 +8,9 @@ use super::progress::{behind, ends_kind, standstills};
 use super::{held, not_applicable, of_kind, owed, runs_text, seconds, undecided, violated};
 use crate::history::facts::{Facts, Moment};
 
-/// A library counts a moment after the callback raised.
-const COUNTED_US: u64 = 1_000_000;
+/// A library counts a moment after the callback raised. Twice the pause between two heartbeats, and below the second for
+/// which scenarios keep the fault: the count of the last heartbeat is always judged.
+const COUNTED_US: u64 = 500_000;
 
 pub(super) fn judge(facts: &Facts) -> Outcome {
     let end = facts.end();

@@ -97,7 +97,7 @@ fn build(
         let text = format!("this reader is a {}, not a {}", kind.name(), start.kind.name());
         return Err(exceptions::plain("brokerfall::reader::bundled::WrongKind", &text));
     }
-    hooks.built(&sdk, &start.bootstrap);
+    hooks.built(&sdk, start);
     match kind {
         Kind::Table | Kind::Assign => Ok(by_hand::ByHand::start(start, policy, hooks, sdk)?),
         Kind::Group => Ok(group::Group::start(start, policy, hooks, sdk)?),
