@@ -116,23 +116,9 @@ fn hello(name: &str, kind: Kind) -> Hello {
         "reset",
     ];
     match kind {
-        Kind::Table => capabilities.extend([
-            "snapshot",
-            "barrier",
-            "wait_caught_up",
-            "caught_up",
-            "callback.on_set",
-            "callback.on_delete",
-        ]),
-        Kind::Assign => capabilities.extend(["wait_caught_up", "caught_up", "callback.on_record"]),
-        Kind::Group => capabilities.extend([
-            "rebalanced",
-            "committed",
-            "commit",
-            "returned",
-            "session",
-            "callback.on_record",
-        ]),
+        Kind::Table => capabilities.extend(["snapshot", "barrier", "wait_caught_up", "caught_up"]),
+        Kind::Assign => capabilities.extend(["wait_caught_up", "caught_up"]),
+        Kind::Group => capabilities.extend(["rebalanced", "committed", "commit", "returned"]),
     }
     Hello {
         protocol: PROTOCOL,
