@@ -1,9 +1,10 @@
 //! Mutant readers: each is a reference reader that does one thing wrong, so that one invariant must catch it.
 //!
 //! `tests/data/mutants.toml` says in which scenario each is run and which invariants it must violate there. Mutants that
-//! need a fault to show themselves wait for the first error that their client reports, and are correct until then.
+//! need a fault to show themselves wait for the first error that their client reports, and are correct until then;
+//! others strike at a record whose number fits the scenario of their row.
 
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -13,7 +14,7 @@ use brokerfall::reader::bundled::hooks::{Hooks, Record, Turn};
 use brokerfall::reader::bundled::policy::Policy;
 use brokerfall::reader::bundled::{main as bundled, speak};
 use brokerfall::reader::sdk::Sdk;
-use brokerfall_report::protocol::{Heartbeat, Kind};
+use brokerfall_report::protocol::{Heartbeat, Kind, Start};
 
 /// What a mutant does wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,19 +23,27 @@ pub enum Wrong {
     EndsAtFirstError,
     /// Hands out each record only when the next one comes, until it has once waited for one.
     HoldsBackTheLastRecord,
+    /// Hands out 40 records a second.
+    ReadsSlowly,
     /// Does not apply tombstones.
     KeepsDeletedKeys,
     /// Leaves one record out after an error.
     SkipsARecord,
     /// Hands out a record that was never written.
     InventsARecord,
-    /// Hands two records out in the wrong order.
+    /// Hands two records of a partition out in the wrong order.
     SwapsTwoRecords,
-    /// Goes back 50 records, says nothing and hides what it reads again.
+    /// Goes back 50 records, says nothing and hands them out again.
     SeeksBackSilently,
-    /// Its reading loop ends after an error, without a word.
+    /// Stands still for longer than its recovery window, does not say that it is well, and goes on.
+    StandsStill,
+    /// Its reading loop ends after an error, without a word. A fresh object reads.
     DiesSilently,
-    /// The same, and it calls itself healthy for ever.
+    /// The same, and so does every object of this process: something global is broken.
+    DiesWithItsProcess,
+    /// Its reading loop ends at one record, without a word, whoever reads it.
+    DiesOfARecord,
+    /// Its reading loop ends after an error, and it calls itself healthy for ever.
     DiesHealthy,
     /// Claims that it has caught up from its first heartbeat on.
     ClaimsCaughtUpEarly,
@@ -42,11 +51,13 @@ pub enum Wrong {
     LiesAboutBarriers,
     /// Counts two failures of a callback for one.
     MiscountsCallbackErrors,
-    /// Ends after an error and says so, without an exception.
+    /// Ends at one record and says so, without an exception.
     EndsUntyped,
+    /// The second member ends at once and says so, without an exception; the first is correct.
+    SecondMemberEndsUntyped,
     /// Its process ends with status 0 after an error.
     ExitsWithZero,
-    /// Leaves its group after an error and goes on by hand.
+    /// Leaves its group without a word and goes on by hand, slowly at first.
     LeavesItsGroup,
     /// Commits far beyond what it has processed.
     CommitsAhead,
@@ -56,13 +67,14 @@ pub enum Wrong {
     LeavesAGrandchild,
     /// Burns a core from an error to the next record.
     SpinsWhileCutOff,
-    /// Connects 400 times a second from an error to the next record.
-    StormsWhileCutOff,
+    /// Connects 400 times a second until it has caught up.
+    StormsWhileCatchingUp,
 }
 
 /// Name, kind and misdeed of every mutant.
-pub const MUTANTS: [(&str, Kind, Wrong); 20] = [
+pub const MUTANTS: [(&str, Kind, Wrong); 25] = [
     ("ends-at-first-error", Kind::Assign, Wrong::EndsAtFirstError),
+    ("reads-slowly", Kind::Assign, Wrong::ReadsSlowly),
     (
         "holds-back-the-last-record",
         Kind::Assign,
@@ -73,19 +85,27 @@ pub const MUTANTS: [(&str, Kind, Wrong); 20] = [
     ("invents-a-record", Kind::Assign, Wrong::InventsARecord),
     ("swaps-two-records", Kind::Assign, Wrong::SwapsTwoRecords),
     ("seeks-back-silently", Kind::Assign, Wrong::SeeksBackSilently),
+    ("stands-still", Kind::Assign, Wrong::StandsStill),
     ("dies-silently", Kind::Assign, Wrong::DiesSilently),
+    ("dies-with-its-process", Kind::Assign, Wrong::DiesWithItsProcess),
+    ("dies-of-a-record", Kind::Assign, Wrong::DiesOfARecord),
     ("dies-healthy", Kind::Assign, Wrong::DiesHealthy),
     ("claims-caught-up-early", Kind::Table, Wrong::ClaimsCaughtUpEarly),
     ("lies-about-barriers", Kind::Table, Wrong::LiesAboutBarriers),
     ("miscounts-callback-errors", Kind::Table, Wrong::MiscountsCallbackErrors),
     ("ends-untyped", Kind::Assign, Wrong::EndsUntyped),
+    (
+        "second-member-ends-untyped",
+        Kind::Group,
+        Wrong::SecondMemberEndsUntyped,
+    ),
     ("exits-with-zero", Kind::Assign, Wrong::ExitsWithZero),
     ("leaves-its-group", Kind::Group, Wrong::LeavesItsGroup),
     ("commits-ahead", Kind::Group, Wrong::CommitsAhead),
     ("hangs-in-stop", Kind::Assign, Wrong::HangsInStop),
     ("leaves-a-grandchild", Kind::Assign, Wrong::LeavesAGrandchild),
-    ("spins-while-cut-off", Kind::Assign, Wrong::SpinsWhileCutOff),
-    ("storms-while-cut-off", Kind::Assign, Wrong::StormsWhileCutOff),
+    ("spins-while-cut-off", Kind::Table, Wrong::SpinsWhileCutOff),
+    ("storms-while-catching-up", Kind::Table, Wrong::StormsWhileCatchingUp),
 ];
 
 /// How many records a silent seek goes back.
@@ -96,6 +116,22 @@ const STRIKE_AT: u64 = 10;
 const SETTLED: u64 = 4;
 /// How far ahead of its position a mutant commits.
 const AHEAD: u64 = 1_000;
+/// The record, counted from the first, at which a mutant stands still: the 600 of the preload have been read.
+const STILL_AT: u64 = 620;
+/// How long it does: above its recovery window of 5 s.
+const STILL: Duration = Duration::from_millis(7_000);
+/// The pace of a slow reader: 300 records take 7.5 s, which lies between the recovery window of 5 s and twice that.
+const SLOW: Duration = Duration::from_millis(25);
+/// Offset of the record that kills: written while the link is held, after the 320 that the fault waits for.
+const POISON: u64 = 350;
+/// The record, counted from the first, at which a mutant leaves its group: the 300 of the preload have been read.
+const LEAVE_AT: u64 = 305;
+/// How many records it then reads slowly, and at which pace: 8 s without membership, while nothing stands still.
+const AFTER_LEAVING: u64 = 10;
+const BY_HAND: Duration = Duration::from_millis(800);
+/// Pace of a storm, and of the looks at its schedule.
+const STORM_PER_S: f64 = 400.0;
+const STORM_TICK: Duration = Duration::from_millis(2);
 
 /// Runs the mutant of this name, or the bundled reader of this name, as an adapter on stdin and stdout.
 pub fn main(name: &str) -> ExitCode {
@@ -107,21 +143,20 @@ pub fn main(name: &str) -> ExitCode {
 
 struct Mutant {
     wrong: Wrong,
-    /// Set by an error; taken back by the next record where the misdeed lasts no longer than the outage.
+    /// Set by an error; taken back by the next record where the misdeed lasts no longer than the outage, and by a fresh
+    /// object where that cures.
     erred: Arc<AtomicBool>,
     /// The one-time misdeed was done.
     done: AtomicBool,
     records: AtomicU64,
-    /// Heartbeats so far.
-    beats: AtomicU64,
     /// Heartbeats since the last record.
     quiet: AtomicU64,
     held: Mutex<Option<Record>>,
-    /// Offset up to which a silent seek hides what is read again.
-    seen: AtomicU64,
-    /// Heartbeats that still show the position of a silent seek.
-    rewound: AtomicU64,
-    bootstrap: Mutex<String>,
+    /// It stands still on purpose.
+    still: AtomicBool,
+    /// It is the second member.
+    second: AtomicBool,
+    caught_up: Arc<AtomicBool>,
 }
 
 impl Mutant {
@@ -131,17 +166,20 @@ impl Mutant {
             erred: Arc::default(),
             done: AtomicBool::new(false),
             records: AtomicU64::new(0),
-            beats: AtomicU64::new(0),
             quiet: AtomicU64::new(0),
             held: Mutex::default(),
-            seen: AtomicU64::new(0),
-            rewound: AtomicU64::new(0),
-            bootstrap: Mutex::default(),
+            still: AtomicBool::new(false),
+            second: AtomicBool::new(false),
+            caught_up: Arc::default(),
         }
     }
 
     fn erred(&self) -> bool {
         self.erred.load(Ordering::Relaxed)
+    }
+
+    fn done(&self) -> bool {
+        self.done.load(Ordering::Relaxed)
     }
 
     /// True once.
@@ -152,20 +190,34 @@ impl Mutant {
     fn held(&self) -> std::sync::MutexGuard<'_, Option<Record>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn records(&self) -> u64 {
+        self.records.load(Ordering::Relaxed)
+    }
 }
 
 impl Hooks for Mutant {
-    fn built(&self, _sdk: &Sdk, bootstrap: &str) {
-        *self.bootstrap.lock().unwrap_or_else(PoisonError::into_inner) = bootstrap.to_owned();
-        if self.wrong == Wrong::LeavesAGrandchild && self.once() {
-            // Ends by itself in the end, so that a harness that misses it leaves nothing behind for long. OK to drop the
-            // result: without the program the mutant is no mutant, and its test says so.
-            let _ = Command::new("sleep")
-                .arg("60")
-                .stdin(Stdio::null())
-                .stdout(Stdio::null())
-                .stderr(Stdio::null())
-                .spawn();
+    fn built(&self, sdk: &Sdk, start: &Start) {
+        self.second.store(start.client_id == "r2", Ordering::Relaxed);
+        match self.wrong {
+            Wrong::DiesWithItsProcess => {}
+            Wrong::LeavesAGrandchild if self.once() => {
+                // Ends by itself in the end, so that a harness that misses it leaves nothing behind for long. OK to drop
+                // the result: without the program the mutant is no mutant, and its test says so.
+                let _ = Command::new("sleep")
+                    .arg("60")
+                    .stdin(Stdio::null())
+                    .stdout(Stdio::null())
+                    .stderr(Stdio::null())
+                    .spawn();
+            }
+            Wrong::StormsWhileCatchingUp => {
+                let addresses: Vec<SocketAddr> = start.bootstrap.split(',').flat_map(str::parse).collect();
+                let (sdk, over) = (sdk.clone(), self.caught_up.clone());
+                std::thread::spawn(move || storm(&addresses, &sdk, &over));
+            }
+            Wrong::DiesOfARecord | Wrong::EndsUntyped => self.done.store(false, Ordering::Relaxed),
+            _ => self.erred.store(false, Ordering::Relaxed),
         }
     }
 
@@ -184,12 +236,13 @@ impl Hooks for Mutant {
             }
             Wrong::SwapsTwoRecords if n == STRIKE_AT => *self.held() = Some(record),
             Wrong::SwapsTwoRecords => {
+                let partition = record.partition;
                 pass(record);
-                if let Some(held) = self.held().take() {
+                if let Some(held) = self.held().take_if(|held| held.partition == partition) {
                     pass(held);
                 }
             }
-            Wrong::HoldsBackTheLastRecord if !self.done.load(Ordering::Relaxed) => {
+            Wrong::HoldsBackTheLastRecord if !self.done() => {
                 let before = self.held().take();
                 if let Some(before) = before {
                     pass(before);
@@ -202,13 +255,24 @@ impl Hooks for Mutant {
                     false => *self.held() = Some(record),
                 }
             }
-            Wrong::SeeksBackSilently => {
-                if record.offset >= self.seen.load(Ordering::Relaxed) {
-                    self.seen.store(record.offset + 1, Ordering::Relaxed);
-                    pass(record);
-                }
+            Wrong::ReadsSlowly => {
+                pause(SLOW);
+                pass(record);
             }
-            Wrong::SpinsWhileCutOff | Wrong::StormsWhileCutOff => {
+            Wrong::StandsStill if n == STILL_AT => {
+                self.still.store(true, Ordering::Relaxed);
+                pause(STILL);
+                self.still.store(false, Ordering::Relaxed);
+                pass(record);
+            }
+            Wrong::DiesOfARecord | Wrong::EndsUntyped if record.offset >= POISON => {
+                self.done.store(true, Ordering::Relaxed);
+            }
+            Wrong::LeavesItsGroup if n > LEAVE_AT && n <= LEAVE_AT + AFTER_LEAVING => {
+                pause(BY_HAND);
+                pass(record);
+            }
+            Wrong::SpinsWhileCutOff => {
                 self.erred.store(false, Ordering::Relaxed);
                 pass(record);
             }
@@ -221,50 +285,22 @@ impl Hooks for Mutant {
     }
 
     fn met_error(&self) {
-        if self.erred.swap(true, Ordering::Relaxed) {
-            return;
-        }
-        let erred = self.erred.clone();
-        match self.wrong {
-            Wrong::SpinsWhileCutOff => {
-                std::thread::spawn(move || while erred.load(Ordering::Relaxed) {});
-            }
-            Wrong::StormsWhileCutOff => {
-                let bootstrap = self.bootstrap.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                let addresses: Vec<_> = bootstrap
-                    .split(',')
-                    .filter_map(|address| address.parse().ok())
-                    .collect();
-                std::thread::spawn(move || {
-                    let mut at = 0;
-                    while erred.load(Ordering::Relaxed) && !addresses.is_empty() {
-                        // OK to drop the result: a connect is a connect, refused or not.
-                        let _ = TcpStream::connect_timeout(&addresses[at % addresses.len()], Duration::from_millis(50));
-                        at += 1;
-                        pause(Duration::from_micros(2_500));
-                    }
-                });
-            }
-            _ => {}
+        if !self.erred.swap(true, Ordering::Relaxed) && self.wrong == Wrong::SpinsWhileCutOff {
+            let erred = self.erred.clone();
+            std::thread::spawn(move || while erred.load(Ordering::Relaxed) {});
         }
     }
 
     fn turn(&self) -> Turn {
         match self.wrong {
             Wrong::EndsAtFirstError if self.erred() => Turn::EndTyped,
-            Wrong::DiesSilently | Wrong::DiesHealthy if self.erred() => Turn::Vanish,
-            Wrong::EndsUntyped if self.erred() => Turn::EndUntyped,
+            Wrong::DiesSilently | Wrong::DiesHealthy | Wrong::DiesWithItsProcess if self.erred() => Turn::Vanish,
+            Wrong::DiesOfARecord if self.done() => Turn::Vanish,
+            Wrong::EndsUntyped if self.done() => Turn::EndUntyped,
+            Wrong::SecondMemberEndsUntyped if self.second.load(Ordering::Relaxed) => Turn::EndUntyped,
             Wrong::ExitsWithZero if self.erred() => std::process::exit(0),
-            Wrong::LeavesItsGroup if self.erred() && self.once() => Turn::LeaveGroup,
-            // Late enough for heartbeats to have shown the position that it goes back from.
-            Wrong::SeeksBackSilently
-                if self.seen.load(Ordering::Relaxed) > 2 * BACK
-                    && self.beats.load(Ordering::Relaxed) > 2 * SETTLED
-                    && self.once() =>
-            {
-                self.rewound.store(SETTLED, Ordering::Relaxed);
-                Turn::SeekBack(BACK)
-            }
+            Wrong::LeavesItsGroup if self.records() >= LEAVE_AT && self.once() => Turn::LeaveGroup,
+            Wrong::SeeksBackSilently if self.records() > 2 * BACK && self.once() => Turn::SeekBack(BACK),
             _ => Turn::Poll,
         }
     }
@@ -277,22 +313,15 @@ impl Hooks for Mutant {
     }
 
     fn heartbeat(&self, heartbeat: &mut Heartbeat) {
-        self.beats.fetch_add(1, Ordering::Relaxed);
         self.quiet.fetch_add(1, Ordering::Relaxed);
+        self.caught_up
+            .fetch_or(heartbeat.claims.caught_up == Some(true), Ordering::Relaxed);
         match self.wrong {
             Wrong::ClaimsCaughtUpEarly => heartbeat.claims.caught_up = Some(true),
+            Wrong::StandsStill if self.still.load(Ordering::Relaxed) => heartbeat.claims.healthy = Some(false),
             Wrong::DiesHealthy => {
                 heartbeat.claims.healthy = Some(true);
                 heartbeat.loop_age_ms = heartbeat.loop_age_ms.map(|_| 0.0);
-            }
-            // Under load the next record hides the seek within milliseconds; the position that it went to is shown for
-            // a second.
-            Wrong::SeeksBackSilently if self.rewound.load(Ordering::Relaxed) > 0 => {
-                self.rewound.fetch_sub(1, Ordering::Relaxed);
-                let low = self.seen.load(Ordering::Relaxed).saturating_sub(BACK);
-                for position in heartbeat.positions.iter_mut().flatten() {
-                    position.offset = position.offset.min(low);
-                }
             }
             _ => {}
         }
@@ -318,7 +347,22 @@ impl Hooks for Mutant {
     }
 }
 
-/// Lets time pass: the pace of a storm.
+/// Connects at [`STORM_PER_S`], by a schedule, so that a loaded machine makes it no gentler.
+fn storm(addresses: &[SocketAddr], sdk: &Sdk, over: &AtomicBool) {
+    let since_ms = sdk.now_ms();
+    let mut made = 0_u32;
+    while !over.load(Ordering::Relaxed) && !addresses.is_empty() {
+        let due = (sdk.now_ms() - since_ms) / 1_000.0 * STORM_PER_S;
+        while f64::from(made) < due {
+            // OK to drop the result: a connect is a connect, refused or not.
+            let _ = TcpStream::connect_timeout(&addresses[made as usize % addresses.len()], Duration::from_millis(50));
+            made += 1;
+        }
+        pause(STORM_TICK);
+    }
+}
+
+/// Lets time pass: the pace of a misdeed.
 fn pause(length: Duration) {
     let never = Mutex::new(());
     let guard = never.lock().unwrap_or_else(PoisonError::into_inner);

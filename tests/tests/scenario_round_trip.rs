@@ -14,6 +14,7 @@ use brokerfall::fault::{
     pause_broker::PauseBroker,
     pause_reader::PauseReader,
 };
+use brokerfall::link::codes;
 use brokerfall::scenario::{self, plan::*, words};
 use brokerfall_report::history::{ExpectedEnd, Generator, Grade, Phase};
 use brokerfall_report::protocol::{Isolation, Kind, Reset, Times};
@@ -94,11 +95,15 @@ fn callback(kind: Kind) -> impl Strategy<Value = PanicCallback> {
 }
 
 fn answer(kind: Kind) -> impl Strategy<Value = AnswerError> {
-    let apis: Vec<&str> = words::ANSWERABLE_APIS
+    let apis: Vec<&str> = codes::ANSWERABLE_APIS
         .into_iter()
         .filter(|api| kind == Kind::Group || !words::GROUP_APIS.contains(api))
         .collect();
-    let codes: Vec<String> = words::ERROR_CODES.iter().map(|code| code.name.clone()).collect();
+    let codes: Vec<String> = codes::ERROR_NAMES
+        .iter()
+        .filter(|(code, _)| *code != 0)
+        .map(|(_, name)| name.clone())
+        .collect();
     (
         select(apis),
         select(codes),

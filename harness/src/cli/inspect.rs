@@ -7,8 +7,8 @@ use brokerfall_report::report::RunReport;
 use brokerfall_report::verdict::{ExitCode, Verdict};
 
 use super::args::{AdapterCheckArgs, CheckArgs, DoctorArgs, ExplainArgs, JudgeArgs, ListArgs, ReadersArgs};
+use super::error::SuiteError;
 use super::out::Out;
-use super::suite::SuiteError;
 use super::{say, text_options};
 use crate::cluster::Cluster;
 use crate::cluster::mock::MockCluster;
@@ -153,7 +153,7 @@ pub(crate) fn judge(args: &JudgeArgs) -> ExitCode {
 pub(crate) fn explain(args: &ExplainArgs) -> ExitCode {
     let Some(name) = &args.name else {
         for name in pages::names() {
-            say::out(&name);
+            say::out(name);
         }
         return ExitCode::AsExpected;
     };
@@ -204,16 +204,12 @@ pub(crate) async fn doctor(args: &DoctorArgs) -> ExitCode {
         }
         Err(text) => line(false, "mock cluster", text),
     }
-    for (tool, needed) in [(
-        "python3",
-        "Python readers (ktables): install Python 3.10 or later with venv",
-    )] {
-        let found = which(tool);
-        let text = found
-            .as_ref()
-            .map_or_else(|| needed.to_owned(), |path| path.display().to_string());
-        line(found.is_some(), tool, text);
-    }
+    let python = which("python3");
+    let text = python.as_ref().map_or_else(
+        || "Python readers (ktables) need Python 3.10 or later with venv".to_owned(),
+        |path| path.display().to_string(),
+    );
+    line(python.is_some(), "python3", text);
     let uv = which("uv");
     say::out(&format!(
         "{} {:18} {}",

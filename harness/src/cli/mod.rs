@@ -1,6 +1,7 @@
 //! The command line.
 
 mod args;
+mod error;
 mod inspect;
 mod out;
 mod pairing;

@@ -7,8 +7,8 @@ use brokerfall_report::protocol::Kind;
 use brokerfall_report::report::{RunReport, SkipReport};
 
 use super::args::RunArgs;
+use super::error::SuiteError;
 use super::say;
-use super::suite::SuiteError;
 use crate::reader::Launch;
 use crate::reader::catalogue::{ReaderError, Readers};
 use crate::reader::provision::ProvisionOptions;

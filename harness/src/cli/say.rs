@@ -1,11 +1,5 @@
 //! What the command line writes to the standard streams: results to stdout, everything else to stderr.
 
-#![expect(
-    clippy::print_stdout,
-    clippy::print_stderr,
-    reason = "this is where the command line speaks"
-)]
-
 use std::io::Write;
 
 use brokerfall_report::render::escape;

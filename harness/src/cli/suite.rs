@@ -12,50 +12,16 @@ use brokerfall_report::verdict::{ExitCode, Verdict};
 use tokio::sync::Semaphore;
 
 use super::args::{KeepArg, RunArgs};
-use super::out::{Out, OutError, run_folder};
+use super::error::SuiteError;
+use super::out::{Out, run_folder};
 use super::pairing::{self, Asked, Pair};
 use super::progress::Progress;
 use super::{say, signals};
-use crate::process::{SpawnError, Spawner};
+use crate::process::Spawner;
 use crate::run::{self, Cancel, Order};
 use crate::scenario::catalogue;
 use crate::scenario::known_failing::{self, KnownFailing, Match};
 use crate::verdict;
-
-/// Why a suite could not start or finish.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum SuiteError {
-    /// Arguments, scenarios or readers are wrong; nothing was started.
-    #[error("{0}")]
-    Usage(String),
-    /// Something that the suite needs of the machine is not there.
-    #[error("{0}")]
-    Environment(String),
-    /// The output folder cannot be used.
-    #[error("failed to prepare the output")]
-    Out(#[from] OutError),
-    /// Child processes cannot be started.
-    #[error("failed to prepare for child processes")]
-    Spawn(#[from] SpawnError),
-    /// The operating system refused.
-    #[error("failed to {what}")]
-    Io {
-        /// What was being done.
-        what: &'static str,
-        /// Its answer.
-        #[source]
-        source: std::io::Error,
-    },
-}
-
-impl SuiteError {
-    pub(crate) fn exit_code(&self) -> ExitCode {
-        match self {
-            SuiteError::Usage(_) => ExitCode::Usage,
-            _ => ExitCode::Environment,
-        }
-    }
-}
 
 /// Everything that the runs of a suite share.
 struct Suite {

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use brokerfall_report::protocol::Times;
 use serde::{Deserialize, Serialize};
 
-use super::{Fault, FaultError, Heal, Injected, reaction};
+use super::{Fault, FaultError, Heal, Injected, place, reaction};
 use crate::link::{AnswerRule, RuleId, codes};
 use crate::run::rig::Rig;
 
@@ -38,18 +38,14 @@ impl Fault for AnswerError {
     }
 
     fn text(&self) -> String {
-        let place = match (&self.topic, self.partition) {
-            (Some(topic), Some(partition)) => format!(" of {topic}-{partition}"),
-            (Some(topic), None) => format!(" of {topic}"),
-            (None, Some(partition)) => format!(" of partition {partition}"),
-            (None, None) => String::new(),
-        };
-        let times = match self.times {
-            Times::Always => "every".into(),
-            Times::Count(1) => "one".into(),
-            Times::Count(n) => n.to_string(),
-        };
-        format!("answer {times} {}{place} with {}", self.api, self.code)
+        let place =
+            place(self.topic.as_deref(), self.partition).map_or_else(String::new, |place| format!(" for {place}"));
+        let (api, code) = (&self.api, &self.code);
+        match self.times {
+            Times::Always => format!("every {api} answer{place} carries {code}"),
+            Times::Count(1) => format!("the next {api} answer{place} carries {code}"),
+            Times::Count(n) => format!("the next {n} {api} answers{place} carry {code}"),
+        }
     }
 
     fn closes_path(&self) -> bool {

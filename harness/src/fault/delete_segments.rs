@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use super::{Fault, FaultError, Heal, Injected};
+use super::{Fault, FaultError, Heal, Injected, place};
 use crate::run::rig::Rig;
 
 /// `delete-segments = { topic = "orders" }`.
@@ -33,11 +33,16 @@ impl Fault for DeleteSegments {
     }
 
     fn text(&self) -> String {
-        let topic = self.topic.as_deref().unwrap_or("the first topic");
-        let partition = self
-            .partition
-            .map_or_else(String::new, |partition| format!("-{partition}"));
-        format!("delete the log of {topic}{partition} past the reader's position")
+        let place = place(self.topic.as_deref(), self.partition).unwrap_or_else(|| "the first topic".to_owned());
+        let (records, are) = if self.past_reader_by == 1 {
+            ("record", "is")
+        } else {
+            ("records", "are")
+        };
+        format!(
+            "delete the start of {place} until {} {records} past what the reader fetched {are} gone",
+            self.past_reader_by
+        )
     }
 
     fn closes_path(&self) -> bool {

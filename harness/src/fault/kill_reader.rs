@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use super::{Fault, FaultError, Heal, Injected, reaction};
+use super::{Fault, FaultError, Heal, Injected, pids, reaction};
 use crate::run::rig::Rig;
 
 /// `kill-reader = {}`.
@@ -18,7 +18,7 @@ impl Fault for KillReader {
     }
 
     fn text(&self) -> String {
-        "kill the reader's processes".into()
+        "kill the reader's process".into()
     }
 
     fn closes_path(&self) -> bool {
@@ -30,8 +30,7 @@ impl Fault for KillReader {
         for reader in &readers {
             reader.kill().await?;
         }
-        let pids: Vec<String> = readers.iter().map(|reader| reader.pid().to_string()).collect();
-        let proof = format!("process {} is gone and reaped", pids.join(", "));
+        let proof = format!("process {} is gone and reaped", pids(&readers));
         let delivered = proof.clone();
         Ok(Injected {
             proof,

@@ -3,6 +3,7 @@
 //! Adding a fault is one file here and one variant of [`FaultSpec`]. A fault acts only through the `Cluster`, `Link` and
 //! `Reader` that it is given, and tells nothing but the history.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -12,7 +13,7 @@ use crate::cluster::{ClusterError, NodeId};
 use crate::history::facts::Facts;
 use crate::link::LinkError;
 use crate::oracle::OracleError;
-use crate::reader::host::HostError;
+use crate::reader::host::{HostError, ReaderProcess};
 use crate::run::rig::Rig;
 
 pub mod answer_error;
@@ -67,7 +68,7 @@ pub trait Fault: Send + Sync {
     /// Its name in scenarios, such as `kill-broker`.
     fn kind(&self) -> &'static str;
 
-    /// What it does, as a sentence without its subject: `kill the leader`.
+    /// What it does, as a sentence: `kill the leader of partition 0`.
     fn text(&self) -> String;
 
     /// True when the rig's cluster imitates the fault and cannot really do it.
@@ -175,14 +176,24 @@ impl BrokerChoice {
         }
     }
 
-    /// As a sentence has it: `the leader`.
+    /// As a sentence has it: `the leader of partition 0`.
     pub fn text(&self) -> String {
         match self {
             BrokerChoice::All => "every broker".into(),
             BrokerChoice::Node(node) => format!("broker {node}"),
-            BrokerChoice::Leader => "the leader".into(),
-            BrokerChoice::Coordinator => "the coordinator".into(),
+            BrokerChoice::Leader => "the leader of partition 0".into(),
+            BrokerChoice::Coordinator => "the group's coordinator".into(),
         }
+    }
+}
+
+/// `orders-0`, `orders` or `partition 0`, as far as a fault names a place.
+fn place(topic: Option<&str>, partition: Option<u32>) -> Option<String> {
+    match (topic, partition) {
+        (Some(topic), Some(partition)) => Some(format!("{topic}-{partition}")),
+        (Some(topic), None) => Some(topic.to_owned()),
+        (None, Some(partition)) => Some(format!("partition {partition}")),
+        (None, None) => None,
     }
 }
 
@@ -194,6 +205,15 @@ pub(crate) fn list(nodes: &[NodeId]) -> String {
         Some((last, [])) => last.clone(),
         Some((last, others)) => format!("{} and {last}", others.join(", ")),
     }
+}
+
+/// The process ids of readers, for proofs: `4711, 4712`.
+fn pids(readers: &[Arc<ReaderProcess>]) -> String {
+    readers
+        .iter()
+        .map(|reader| reader.pid().to_string())
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// Evidence of grade `felt` that serves every fault: the reader itself showed that something was wrong.

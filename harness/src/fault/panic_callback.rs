@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Fault, FaultError, Heal, Injected, PROOF, reaction};
 use crate::run::rig::Rig;
+use crate::scenario::duration;
 
 /// `panic-callback = { callback = "on-set", on = { nth = 5 }, raise = "exception" }`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -108,9 +109,9 @@ impl PanicCallback {
 
     fn callback_text(&self) -> &'static str {
         match self.callback {
-            Callback::OnSet => "on_set",
-            Callback::OnDelete => "on_delete",
-            Callback::OnRecord => "on_record",
+            Callback::OnSet => "on-set",
+            Callback::OnDelete => "on-delete",
+            Callback::OnRecord => "on-record",
         }
     }
 }
@@ -122,23 +123,25 @@ impl Fault for PanicCallback {
     }
 
     fn text(&self) -> String {
+        let raises = |plain: &str| format!("raises {}", self.type_name.as_deref().unwrap_or(plain));
+        let does = match self.raise {
+            How::Exception => raises("an ordinary exception"),
+            How::BaseException => raises("an exception that ordinary handlers do not catch"),
+            How::Hang => "never returns".to_owned(),
+            How::Delay => format!("returns {} late", self.length.map(duration::format).unwrap_or_default()),
+        };
         let on = match &self.on {
-            On::Key(key) => format!("for key {key}"),
-            On::Offset(offset) => format!("at offset {offset}"),
-            On::Nth(nth) => format!("on call {nth}"),
+            On::Key(key) => format!("the call with key {key}"),
+            On::Offset(offset) => format!("the call with offset {offset}"),
+            On::Nth(1) => "the next call".to_owned(),
+            On::Nth(n) => format!("call {n} from now"),
         };
-        let how = match self.raise {
-            How::Exception => "raise an exception",
-            How::BaseException => "raise what ordinary handlers do not catch",
-            How::Hang => "hang",
-            How::Delay => "return late",
+        let times = match self.times {
+            Times::Always => " and on every one after it".to_owned(),
+            Times::Count(1) => String::new(),
+            Times::Count(n) => format!(" and on those after it, {n} times in all"),
         };
-        let times = if self.times == Times::Always {
-            ", every time"
-        } else {
-            ""
-        };
-        format!("let {} {how} {on}{times}", self.callback_text())
+        format!("{} {does} on {on}{times}", self.callback_text())
     }
 
     fn closes_path(&self) -> bool {

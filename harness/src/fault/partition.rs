@@ -72,17 +72,6 @@ pub enum Heals {
 }
 
 impl Partition {
-    fn mode_text(&self) -> &'static str {
-        match (self.mode, self.direction) {
-            (Mode::Hold, Way::Both) => "hold",
-            (Mode::Hold, Way::ToBroker) => "hold towards the broker",
-            (Mode::Hold, Way::ToReader) => "hold towards the reader",
-            (Mode::Reset, _) => "reset",
-            (Mode::Refuse, _) => "refuse",
-            (Mode::Throttle, _) => "throttle",
-        }
-    }
-
     fn cut(&self, nodes: Vec<NodeId>) -> Cut {
         Cut {
             nodes,
@@ -115,12 +104,32 @@ impl Fault for Partition {
     }
 
     fn text(&self) -> String {
-        let brokers: Vec<String> = self.brokers.iter().map(BrokerChoice::text).collect();
-        format!(
-            "cut the reader off from {} ({})",
-            brokers.join(" and "),
-            self.mode_text()
-        )
+        let brokers = self
+            .brokers
+            .iter()
+            .map(BrokerChoice::text)
+            .collect::<Vec<_>>()
+            .join(" and ");
+        let way = match self.direction {
+            Way::Both => "",
+            Way::ToBroker => ", towards the broker only",
+            Way::ToReader => ", towards the reader only",
+        };
+        match self.mode {
+            Mode::Hold => {
+                let heals = match self.heals {
+                    Heals::Keep => "",
+                    Heals::Reset => ", connections reset at the heal",
+                };
+                format!("hold all traffic with {brokers}{way}{heals}")
+            }
+            Mode::Reset => format!("reset connections to {brokers}"),
+            Mode::Refuse => format!("refuse connections to {brokers}"),
+            Mode::Throttle => {
+                let bytes = self.bytes_per_s.unwrap_or_default();
+                format!("throttle traffic with {brokers} to {bytes} bytes/s{way}")
+            }
+        }
     }
 
     fn closes_path(&self) -> bool {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use super::{Fault, FaultError, Heal, Injected, reaction};
+use super::{Fault, FaultError, Heal, Injected, pids, reaction};
 use crate::reader::host::ReaderProcess;
 use crate::run::rig::Rig;
 
@@ -21,7 +21,7 @@ impl Fault for PauseReader {
     }
 
     fn text(&self) -> String {
-        "pause the reader's processes".into()
+        "pause the reader's process".into()
     }
 
     fn closes_path(&self) -> bool {
@@ -33,8 +33,7 @@ impl Fault for PauseReader {
         for reader in &readers {
             reader.pause().await?;
         }
-        let pids: Vec<String> = readers.iter().map(|reader| reader.pid().to_string()).collect();
-        let proof = format!("process {} is in state T", pids.join(", "));
+        let proof = format!("process {} is in state T", pids(&readers));
         let delivered = proof.clone();
         Ok(Injected {
             proof,
@@ -58,7 +57,6 @@ impl Heal for Paused {
         for reader in &self.readers {
             reader.resume().await?;
         }
-        let pids: Vec<String> = self.readers.iter().map(|reader| reader.pid().to_string()).collect();
-        Ok(format!("process {} runs again", pids.join(", ")))
+        Ok(format!("process {} runs again", pids(&self.readers)))
     }
 }

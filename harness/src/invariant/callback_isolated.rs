@@ -8,8 +8,9 @@ use super::progress::{behind, ends_kind, standstills};
 use super::{held, not_applicable, of_kind, owed, runs_text, seconds, undecided, violated};
 use crate::history::facts::{Facts, Moment};
 
-/// A library counts a moment after the callback raised.
-const COUNTED_US: u64 = 1_000_000;
+/// A library counts a moment after the callback raised. Twice the pause between two heartbeats, and below the second for
+/// which scenarios keep the fault: the count of the last heartbeat is always judged.
+const COUNTED_US: u64 = 500_000;
 
 pub(super) fn judge(facts: &Facts) -> Outcome {
     let end = facts.end();
@@ -111,14 +112,14 @@ fn counted(facts: &Facts, life: usize, first: Moment, raised: &[Moment]) -> Opti
     let end = facts.end();
     let life = facts.lives().get(life)?;
     let last = raised.last()?;
-    if life.last_heartbeat?.us < last.us.saturating_add(COUNTED_US) {
-        return None;
-    }
     let before = life
         .callback_errors
         .iter()
         .rfind(|(at, _)| *at < first)
         .map_or(0.0, |(_, n)| *n);
     let (at, after) = life.callback_errors.iter().rfind(|(at, _)| at.n < end.n)?;
-    Some((after - before, at.n))
+    // Too many are too many at once; too few may only be late.
+    let settled = life.last_heartbeat?.us >= last.us.saturating_add(COUNTED_US);
+    let rose = after - before;
+    (settled || rose > raised.len() as f64).then_some((rose, at.n))
 }

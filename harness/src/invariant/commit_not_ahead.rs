@@ -7,7 +7,7 @@ use brokerfall_report::protocol::Kind;
 use brokerfall_report::verdict::{FailureKind, Outcome};
 
 use super::{held, not_applicable, of_kind, owed, runs_text, undecided, violated};
-use crate::history::facts::{Facts, RunSet};
+use crate::history::facts::Facts;
 
 const SLACK_US: u64 = 1_000_000;
 
@@ -30,40 +30,39 @@ pub(super) fn judge(facts: &Facts) -> Outcome {
     for (topic, partition, of) in facts.partitions() {
         let given = owed::Given::new(facts, scope, topic, partition, of);
         let from = given.owed_from();
-        let mut checked = 0;
-        for commit in commits.iter().filter(|c| c.topic == topic && c.partition == partition) {
+        let mut commits: Vec<_> = commits
+            .iter()
+            .filter(|c| c.topic == topic && c.partition == partition)
+            .collect();
+        commits.sort_by_key(|commit| commit.at.us);
+        let mut given_by_then = given.by_time();
+        let mut struck_keys = given.struck_keys();
+        // What lies below an earlier commit was checked with it, when less had been delivered.
+        let mut checked = from;
+        for commit in commits {
             if commit.offset <= checked {
                 continue;
             }
-            checked = commit.offset;
-            let by_then = given.ids(|segment| segment.at.us <= commit.at.us.saturating_add(SLACK_US));
-            let mut missing = RunSet::default();
-            let mut struck_keys = given.struck_keys();
-            for piece in of.log.acked() {
-                let (a, b) = (piece.offset.max(from), piece.last_offset().min(commit.offset - 1));
-                let (Some(a), Some(b), true) = (piece.id_at(a), piece.id_at(b), a <= b) else {
-                    continue;
-                };
-                // Still in the log afterwards: committing over what retention took is no fault.
-                for scan in of.log.scans.iter().filter(|scan| scan.at.n > commit.at.n) {
-                    for (a, b) in scan.ids.within(a, b) {
-                        for (a, b) in by_then.gaps(a, b) {
-                            missing.insert(a, b);
-                        }
+            let by_then = given_by_then.until(commit.at.us.saturating_add(SLACK_US));
+            let mut ahead: Vec<(u64, u64)> = Vec::new();
+            for (a, b) in of.log.acked_between(checked, commit.offset - 1) {
+                for id in by_then.gaps(a, b).into_iter().flat_map(|(a, b)| a..=b) {
+                    // Still in the log afterwards: committing over what retention took is no fault.
+                    let owed = of
+                        .log
+                        .scans
+                        .iter()
+                        .any(|scan| scan.at.n > commit.at.n && scan.ids.contains(id));
+                    if !owed || given.exempt(id, of.log.offset_of(id).unwrap_or(u64::MAX), &mut struck_keys) {
+                        continue;
+                    }
+                    match ahead.last_mut() {
+                        Some(run) if run.1 + 1 == id => run.1 = id,
+                        _ => ahead.push((id, id)),
                     }
                 }
             }
-            let ahead: Vec<(u64, u64)> = missing
-                .runs()
-                .flat_map(|(a, b)| a..=b)
-                .filter(|&id| !given.exempt(id, of.log.offset_of(id).unwrap_or(u64::MAX), &mut struck_keys))
-                .fold(Vec::new(), |mut runs: Vec<(u64, u64)>, id| {
-                    match runs.last_mut() {
-                        Some(run) if run.1 + 1 == id => run.1 = id,
-                        _ => runs.push((id, id)),
-                    }
-                    runs
-                });
+            checked = commit.offset;
             if !ahead.is_empty() {
                 let text = format!(
                     "{} committed offset {} of {topic}-{partition} ({}) while ids {} were not delivered",

@@ -1,165 +1,104 @@
-//! `group_member`: with the path open and records waiting, a partition is never longer than the larger of session timeout
+//! `group_member`: with the path open and records to read, a partition is never as long as the larger of session timeout
 //! and recovery window without a stable member that owns it, nor with two. Read from the wire.
+//!
+//! Records count as waiting when the log went on past where the reader stood at the beginning of that time: a reader
+//! that has left its group and reads by hand gets them, and the group does not know.
 
-use std::collections::BTreeMap;
-
-use brokerfall_report::history::GroupChange;
-use brokerfall_report::protocol::{Kind, TopicPartition};
+use brokerfall_report::protocol::Kind;
 use brokerfall_report::verdict::{FailureKind, Outcome};
 
-use super::progress::{behind, standstills};
+use super::progress::{alive, behind, spans};
 use super::{held, not_applicable, of_kind, seconds, undecided, violated};
-use crate::history::facts::Facts;
-
-/// Session timeout of libraries that are given none.
-const SESSION_US: u64 = 45_000_000;
+use crate::history::facts::{Facts, Life, Owned};
 
 pub(super) fn judge(facts: &Facts) -> Outcome {
     if facts.kind() != Kind::Group {
         return not_applicable("a consumer group");
     }
     let end = facts.end();
-    let session_us = facts
-        .opened()
-        .and_then(|opened| opened.session_ms)
-        .map_or(SESSION_US, |ms| ms.saturating_mul(1000));
-    let limit_us = session_us.max(facts.within_us());
-    let owners = owners(facts, session_us);
-    let (mut texts, mut events) = (Vec::new(), Vec::new());
-
-    // Records wait and nobody moves: a standstill is where a missing owner shows.
-    let mut longest_us = 0;
-    for still in standstills(facts) {
-        let owned = owners.get(&still.partition).map_or(&[][..], Vec::as_slice);
-        for (from, to) in unowned(owned, still.from_us, still.to_us) {
-            longest_us = longest_us.max(to - from);
-            if to - from > limit_us {
-                texts.push(format!(
-                    "partition {} had no member for {} with {} records waiting (limit {})",
-                    still.partition,
-                    seconds(to - from),
-                    still.lag,
-                    seconds(limit_us)
-                ));
+    if !facts.wire().standings.iter().any(|standing| standing.at.n < end.n) {
+        return undecided("no group traffic was seen on the link");
+    }
+    let limit_us = facts.session_us().max(facts.within_us());
+    let limit = seconds(limit_us);
+    let owners = facts.owners(end);
+    let calm = facts.faults().calm(end.us);
+    let reading = reading(facts);
+    let (mut texts, mut events, mut longest_us) = (Vec::new(), Vec::new(), 0);
+    for (topic, partition) in facts.planned_partitions() {
+        let owned = owners.get(&(topic, partition)).map_or(&[][..], Vec::as_slice);
+        for (from, to) in spans(&calm, &reading)
+            .into_iter()
+            .flat_map(|(a, b)| unowned(owned, a, b))
+        {
+            let came = came(facts, topic, partition, from, to);
+            if came > 0 {
+                longest_us = longest_us.max(to - from);
+                if to - from >= limit_us {
+                    texts.push(format!(
+                        "partition {topic}-{partition} had no member for {} with {came} records to read (limit {limit})",
+                        seconds(to - from)
+                    ));
+                }
             }
         }
-    }
-    for (partition, owned) in &owners {
         for (i, one) in owned.iter().enumerate() {
             for other in owned.iter().skip(i + 1).filter(|other| other.client != one.client) {
-                let (from, to) = (one.from_us.max(other.from_us), one.to_us.min(other.to_us));
-                let both_us = facts
-                    .faults()
-                    .calm(end.us)
-                    .iter()
-                    .map(|(a, b)| to.min(*b).saturating_sub(from.max(*a)))
-                    .max()
-                    .unwrap_or(0);
-                if both_us > limit_us {
+                let both = [(one.from_us.max(other.from_us), one.to_us.min(other.to_us))];
+                let both_us = spans(&calm, &both).into_iter().map(|(a, b)| b - a).max().unwrap_or(0);
+                if both_us >= limit_us {
                     events.extend([one.event, other.event]);
                     texts.push(format!(
-                        "partition {partition} was owned by {} and {} at once for {} (limit {})",
+                        "partition {topic}-{partition} was owned by {} and {} at once for {} (limit {limit})",
                         one.client,
                         other.client,
-                        seconds(both_us),
-                        seconds(limit_us)
+                        seconds(both_us)
                     ));
                 }
             }
         }
     }
     if !texts.is_empty() {
-        events.extend(
-            facts
-                .wire()
-                .standings
-                .iter()
-                .rev()
-                .find(|s| s.at.n < end.n)
-                .map(|s| s.at.n),
-        );
+        let last = facts.wire().standings.iter().rfind(|standing| standing.at.n < end.n);
+        events.extend(last.map(|standing| standing.at.n));
         return of_kind(
             violated(events, texts.join("; ")),
             FailureKind::Silent,
             Some(behind(facts)),
         );
     }
-    if owners.is_empty() {
-        return undecided("no group traffic was seen on the link");
+    if longest_us == 0 {
+        return held("");
     }
-    held(if longest_us > 0 {
-        format!(
-            "longest without a member: {} (limit {})",
-            seconds(longest_us),
-            seconds(limit_us)
-        )
-    } else {
-        String::new()
-    })
+    held(format!(
+        "longest without a member: {} (limit {limit})",
+        seconds(longest_us)
+    ))
 }
 
-/// A time in which one client owned a partition.
-#[derive(Debug, Clone)]
-struct Owned {
-    client: String,
-    event: u64,
-    from_us: u64,
-    to_us: u64,
-}
-
-/// Who owned each partition when: from SyncGroup until it leaves, joins anew or is not heard of for a session.
-fn owners(facts: &Facts, session_us: u64) -> BTreeMap<String, Vec<Owned>> {
-    struct Now<'a> {
-        owns: &'a [TopicPartition],
-        event: u64,
-        from_us: u64,
-        heard_us: u64,
-    }
-    let end = facts.end();
-    let mut now: BTreeMap<&str, Now<'_>> = BTreeMap::new();
-    let mut owners: BTreeMap<String, Vec<Owned>> = BTreeMap::new();
-    let mut close = |client: &str, owned: Now<'_>, us: u64| {
-        let to_us = us.min(owned.heard_us.saturating_add(session_us));
-        for partition in owned.owns {
-            let name = format!("{}-{}", partition.topic, partition.partition);
-            owners.entry(name).or_default().push(Owned {
-                client: client.to_owned(),
-                event: owned.event,
-                from_us: owned.from_us,
-                to_us,
-            });
-        }
+/// When at least one reader was there that had started or shown itself to the group, and had not ended: of one that has
+/// there is no member to miss, and how it ended is what `no_silent_death` judges.
+fn reading(facts: &Facts) -> Vec<(u64, u64)> {
+    let from = |life: &Life| {
+        let shown = facts
+            .wire()
+            .standings
+            .iter()
+            .find(|standing| standing.client == life.member && standing.at >= life.born)
+            .map(|standing| standing.at.us);
+        [life.started.map(|at| at.us), shown].into_iter().flatten().min()
     };
-    for standing in facts.wire().standings.iter().filter(|standing| standing.at.n < end.n) {
-        let client = standing.client.as_str();
-        match &standing.change {
-            GroupChange::Alive { .. } => {
-                if let Some(owned) = now.get_mut(client) {
-                    owned.heard_us = standing.at.us;
-                }
-            }
-            GroupChange::Joined { .. } | GroupChange::Gone { .. } => {
-                if let Some(owned) = now.remove(client) {
-                    close(client, owned, standing.at.us);
-                }
-            }
-            GroupChange::Synced { owns, .. } => {
-                let next = Now {
-                    owns,
-                    event: standing.at.n,
-                    from_us: standing.at.us,
-                    heard_us: standing.at.us,
-                };
-                if let Some(owned) = now.insert(client, next) {
-                    close(client, owned, standing.at.us);
-                }
-            }
-        }
-    }
-    for (client, owned) in now {
-        close(client, owned, end.us);
-    }
-    owners
+    alive(facts, from, |_| true)
+}
+
+/// Records that waited at some time between `from` and `to`.
+fn came(facts: &Facts, topic: &str, partition: u32, from: u64, to: u64) -> u64 {
+    let Some(of) = facts.partition(topic, partition) else {
+        return 0;
+    };
+    let position = of.reads.position_at(from, u64::MAX);
+    let log_end = of.log.at_us(to).map_or(0, |bounds| bounds.end);
+    facts.lag_at(topic, partition, position, log_end)
 }
 
 /// The parts of a time in which nobody owned the partition.

@@ -56,6 +56,9 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
+/// Event number, life, and `(id, offset)` in the order told.
+type Told = (u64, usize, Vec<(u64, u64)>);
+
 /// What happened, record by record.
 #[derive(Debug, Default)]
 struct Model {
@@ -67,7 +70,7 @@ struct Model {
     log_end: u64,
     next_id: u64,
     /// Event, life, then ids in order, with offsets.
-    deliveries: Vec<(u64, usize, Vec<(u64, u64)>)>,
+    deliveries: Vec<Told>,
     scans: Vec<(u64, BTreeSet<u64>)>,
     resets: Vec<u64>,
     life: usize,

@@ -74,12 +74,7 @@ fn misplaced(log: &Log, segment: &Segment) -> Option<(u64, u64)> {
         if log.offset_of(id).is_some() && !log.stands_at(id, here) {
             return Some((id, here));
         }
-        let pieces = log.acked().iter().chain(log.found());
-        // Inside a piece the distance between id and offset stays the same; look again where one begins or ends.
-        let next = pieces
-            .flat_map(|piece| [piece.id, piece.last_id().saturating_add(1)])
-            .filter(|&edge| edge > id)
-            .min()?;
+        let next = log.next_edge(id)?;
         if next > last {
             return None;
         }

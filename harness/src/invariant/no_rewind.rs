@@ -1,7 +1,8 @@
 //! `no_rewind`: the position goes back only after a rebalance, reset, retry or restart, an out-of-range or truncation
 //! answer on the wire, or a recreated or truncated log.
 //!
-//! The same record twice in a row does not move the position back; it is a duplicate, which `in_order` counts.
+//! Positions are those of the records delivered and those that heartbeats tell, because a reader can read again and hide
+//! it. The same record twice in a row does not move the position back; it is a duplicate, which `in_order` counts.
 
 use brokerfall_report::verdict::{FailureKind, Outcome};
 
@@ -39,7 +40,7 @@ pub(super) fn judge(facts: &Facts) -> Outcome {
                 step.first,
                 what = if step.by_id { "id" } else { "offset" }
             ));
-        } else if let (false, Some((from, to, at))) = (by_records, told_back(facts, topic, partition)) {
+        } else if let Some((from, to, at)) = told_back(facts, topic, partition) {
             events.push(at);
             texts.push(format!(
                 "partition {topic}-{partition} went back from offset {from} to {to} with nothing that lets it"

@@ -84,6 +84,17 @@ impl<'a> Given<'a> {
         ids
     }
 
+    /// Ids given, as time goes on.
+    pub(super) fn by_time(&self) -> ByTime<'_, 'a> {
+        let mut segments: Vec<&Segment> = self.segments.iter().collect();
+        segments.sort_by_key(|segment| segment.at.us);
+        ByTime {
+            given: self,
+            segments: segments.into_iter().peekable(),
+            ids: RunSet::default(),
+        }
+    }
+
     /// The position before event `n`.
     fn position_before(&self, n: u64) -> u64 {
         self.segments
@@ -240,6 +251,25 @@ impl<'a> Given<'a> {
                 Some((last, segment.at))
             })
             .max_by_key(|(last, _)| *last)
+    }
+}
+
+/// Ids given up to a time that only moves on.
+pub(super) struct ByTime<'g, 'a> {
+    given: &'g Given<'a>,
+    segments: std::iter::Peekable<std::vec::IntoIter<&'g Segment>>,
+    ids: RunSet,
+}
+
+impl ByTime<'_, '_> {
+    /// Ids given up to this time, not before the one asked last.
+    pub(super) fn until(&mut self, us: u64) -> &RunSet {
+        while let Some(segment) = self.segments.next_if(|segment| segment.at.us <= us) {
+            for (a, b) in self.given.ids_of(segment) {
+                self.ids.insert(a, b);
+            }
+        }
+        &self.ids
     }
 }
 

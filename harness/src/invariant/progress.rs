@@ -2,7 +2,7 @@
 
 use brokerfall_report::verdict::{Behind, FailureKind};
 
-use crate::history::facts::{Ended, Facts, HowEnded, Moment, Reads};
+use crate::history::facts::{Ended, Facts, HowEnded, Life, Moment, Reads};
 
 /// CPU of a reader that stands still and yet works, in cores.
 const HOT_CORES: f64 = 0.5;
@@ -183,45 +183,58 @@ pub(super) fn cores(samples: &[(Moment, u64)], from_us: u64, to_us: u64) -> Opti
 
 /// Every standstill of the planned partitions before the verdict was fixed.
 pub(super) fn standstills(facts: &Facts) -> Vec<Standstill> {
-    let end = facts.end();
-    let calm = facts.faults().calm(end.us);
-    let alive = alive(facts);
+    let calm = facts.faults().calm(facts.end().us);
+    let honest = |ended: &Ended<'_>| ended.how == HowEnded::Honest;
+    let watched = spans(&calm, &alive(facts, |life| Some(life.born.us), honest));
     let mut all = Vec::new();
     for (topic, partition) in facts.planned_partitions() {
         for (from, to, lag) in still(facts, topic, partition) {
-            for &(calm_from, calm_to) in &calm {
-                for &(alive_from, alive_to) in &alive {
-                    let from_us = from.max(calm_from).max(alive_from);
-                    let to_us = to.min(calm_to).min(alive_to);
-                    if from_us < to_us {
-                        all.push(Standstill {
-                            partition: format!("{topic}-{partition}"),
-                            from_us,
-                            to_us,
-                            lag,
-                        });
-                    }
-                }
-            }
+            all.extend(
+                spans(&watched, &[(from, to)])
+                    .into_iter()
+                    .map(|(from_us, to_us)| Standstill {
+                        partition: format!("{topic}-{partition}"),
+                        from_us,
+                        to_us,
+                        lag,
+                    }),
+            );
         }
     }
     all
 }
 
-/// When at least one reader was there that had neither been asked to leave nor ended honestly.
-fn alive(facts: &Facts) -> Vec<(u64, u64)> {
+/// What two lists of times have in common; empty times are left out.
+pub(super) fn spans(one: &[(u64, u64)], other: &[(u64, u64)]) -> Vec<(u64, u64)> {
+    one.iter()
+        .flat_map(|&(a, b)| other.iter().map(move |&(c, d)| (a.max(c), b.min(d))))
+        .filter(|(from, to)| from < to)
+        .collect()
+}
+
+/// When at least one reader was there that had neither been asked to stop nor come to an end that `frees` it. `from` says
+/// when a life begins to count.
+pub(super) fn alive(
+    facts: &Facts,
+    from: impl Fn(&Life) -> Option<u64>,
+    frees: impl Fn(&Ended<'_>) -> bool,
+) -> Vec<(u64, u64)> {
     let end = facts.end();
     let mut spans: Vec<(u64, u64)> = Vec::new();
-    for (index, life) in facts.lives().iter().enumerate() {
+    for (index, life) in facts
+        .lives()
+        .iter()
+        .enumerate()
+        .filter(|(index, _)| !facts.is_cure(*index))
+    {
         let asked = life.asked_to_stop.map(|at| at.us);
         let over = life.over.map(|at| at.us);
         let killed = life.exit.as_ref().filter(|exit| exit.asked).map(|exit| exit.at.us);
-        let honest = facts
-            .life_ended(index, end.us)
-            .filter(|ended| ended.how == HowEnded::Honest)
-            .map(|ended| ended.at_us);
-        let to = [asked, over, killed, honest, Some(end.us)].into_iter().flatten().min();
-        spans.push((life.born.us, to.unwrap_or(end.us)));
+        let ended = facts.life_ended(index, end.us).filter(&frees).map(|ended| ended.at_us);
+        let to = [asked, over, killed, ended, Some(end.us)].into_iter().flatten().min();
+        if let (Some(from), Some(to)) = (from(life), to) {
+            spans.push((from, to));
+        }
     }
     spans.sort_unstable();
     let mut merged: Vec<(u64, u64)> = Vec::new();

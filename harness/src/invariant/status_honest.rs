@@ -19,6 +19,8 @@ use crate::history::facts::{Asked, Claimed, Facts, Life, Moment, RunSet};
 const FLUSH_US: u64 = 500_000;
 /// Retention is seen by a watcher that asks a few times a second.
 const WATCHER_US: u64 = 2_000_000;
+/// A claim stands until the next heartbeat could have taken it back: two intervals.
+const STANDS_US: u64 = 500_000;
 const LAG_RECORDS: u64 = 1000;
 const LAG_LOAD_US: u64 = 5_000_000;
 
@@ -204,11 +206,7 @@ fn early_caught_up(facts: &Facts, life: &Life, at: Moment) -> Option<(Vec<u64>, 
             if reads.marks.is_empty() && !tells {
                 return None;
             }
-            let position = reads
-                .marks
-                .iter()
-                .rfind(|mark| mark.at.us <= at.us.saturating_add(FLUSH_US) && mark.at.n < over)
-                .and_then(|mark| mark.position);
+            let position = reads.position_at(at.us.saturating_add(FLUSH_US), over);
             let lag = facts.lag_at(&target.topic, target.partition, position, target.offset);
             // A record whose callback misbehaved was handed over, though it was never reported.
             let struck = facts.struck().iter().filter(|(_, _, _, raised)| !raised).count() as u64;
@@ -274,12 +272,12 @@ fn healthy_while_not(facts: &Facts, index: usize, life: &Life) -> Option<(Vec<u6
                 let longest = calm
                     .iter()
                     .map(|(a, b)| {
-                        let to = until.min(*bad_to).min(*b).min(end.us);
+                        let to = until.saturating_add(STANDS_US).min(*bad_to).min(*b).min(end.us);
                         to.saturating_sub(from.us.max(*bad_from).max(*a))
                     })
                     .max()
                     .unwrap_or(0);
-                if longest > within_us {
+                if longest >= within_us {
                     let text = format!(
                         "{} claimed to be {word} for {} while {what} (limit {})",
                         life.member,
@@ -320,12 +318,7 @@ fn small_lag(facts: &Facts, life: &Life) -> Option<(Vec<u64>, String)> {
                     .log
                     .at_us(at.us.saturating_sub(LAG_LOAD_US))
                     .map_or(0, |bounds| bounds.end);
-                let position = of
-                    .reads
-                    .marks
-                    .iter()
-                    .rfind(|mark| mark.at.us <= at.us.saturating_add(FLUSH_US))
-                    .and_then(|mark| mark.position);
+                let position = of.reads.position_at(at.us.saturating_add(FLUSH_US), end.n);
                 truth = truth.saturating_add(facts.lag_at(topic, partition, position, log_end));
             }
             if truth > lag.saturating_add(LAG_RECORDS) {

@@ -137,22 +137,23 @@ mod ends {
     }
 
     #[test]
-    fn status_failed_and_its_exception_make_an_honest_end_in_either_order() {
+    fn status_failed_and_its_fatal_exception_make_an_honest_end_in_either_order() {
         use crate::history::facts::HowEnded::{Honest, Silent};
         let after = history! { plan(Kind::Table);
-            0 => spawned("r1"), 10 => status("failed"), 900 => error(Origin::Background, false, "builtins.ValueError"),
+            0 => spawned("r1"), 10 => status("failed"), 900 => error(Origin::Background, true, "builtins.ValueError"),
         };
         let before = history! { plan(Kind::Table);
-            0 => spawned("r1"), 10 => error(Origin::Callback, false, "builtins.ValueError"), 900 => status("failed"),
+            0 => spawned("r1"), 10 => error(Origin::Callback, true, "builtins.ValueError"), 900 => status("failed"),
         };
         let never = history! { plan(Kind::Table); 0 => spawned("r1"), 10 => status("failed") };
-        let apart = history! { plan(Kind::Table);
-            0 => spawned("r1"), 10 => error(Origin::Poll, false, "a.B"), 5900 => status("failed"),
+        let waited_out = history! { plan(Kind::Table);
+            0 => spawned("r1"), 10 => error(Origin::Poll, false, "a.B"), 20 => status("failed"), 30 => stopped(None),
         };
-        assert_eq!(
-            [how(&after), how(&before), how(&never), how(&apart)],
-            [Some(Honest), Some(Honest), Some(Silent), Some(Silent)]
-        );
+        let too_late = history! { plan(Kind::Table);
+            0 => spawned("r1"), 10 => status("failed"), 5100 => error(Origin::Reader, true, "a.B"),
+        };
+        assert_eq!([how(&after), how(&before)], [Some(Honest); 2]);
+        assert_eq!([how(&never), how(&waited_out), how(&too_late)], [Some(Silent); 3]);
     }
 
     #[test]
@@ -548,6 +549,16 @@ mod records {
     }
 
     #[test]
+    fn records_swapped_right_after_the_start_are_not_excused_by_it() {
+        let entries = history! { plan(Kind::Assign);
+            0 => spawned("r1"), 10 => produced(1, 20), 15 => says(ReaderEvent::Started),
+            20 => says(records(&[(1, 9), (11, 11), (10, 10), (12, 20)])), 1000 => FIXED,
+        };
+        assert_violated("in_order", "id 10 came after 11", &entries);
+        assert_held("no_rewind", &entries);
+    }
+
+    #[test]
     fn duplicates_are_counted_and_violate_only_above_the_number_asked() {
         let of = |allowed| {
             let mut plan = plan(Kind::Group);
@@ -579,6 +590,34 @@ mod records {
         assert_held("in_order", &of(stage(Stage::Steps)));
         assert_held("no_rewind", &of(reset()));
         assert_held("no_rewind", &of(returned(None)));
+    }
+
+    #[test]
+    fn position_told_to_go_back_violates_though_the_records_read_again_are_hidden() {
+        let at = |offset| {
+            says(ReaderEvent::Heartbeat(brokerfall_report::protocol::Heartbeat {
+                positions: Some(vec![brokerfall_report::protocol::Position {
+                    topic: TOPIC.into(),
+                    partition: 0,
+                    offset,
+                }]),
+                ..Default::default()
+            }))
+        };
+        let of = |between: brokerfall_report::history::Event| {
+            history! { plan(Kind::Assign);
+                0 => spawned("r1"), 10 => produced(1, 10), 2000 => delivered(1, 10), 2100 => at(10), 4000 => between,
+                6000 => at(4), 7000 => FIXED,
+            }
+        };
+        let silent = of(stage(Stage::Steps));
+        assert_violated("no_rewind", "partition orders-0 went back from offset 10 to 4", &silent);
+        assert_held("no_rewind", &of(reset()));
+        assert_eq!(
+            facts(&silent).position(TOPIC, 0),
+            Some(10),
+            "positions of records count where they are told"
+        );
     }
 
     #[test]
@@ -766,7 +805,7 @@ mod status_honest {
         assert_held("status_honest", &of(10));
         assert_violated(
             "status_honest",
-            "r1 claimed to be healthy for 6.0 s while orders-0 stood still with 5 records waiting",
+            "r1 claimed to be healthy for 6.1 s while orders-0 stood still with 5 records waiting",
             &of(5),
         );
     }
@@ -873,17 +912,26 @@ mod callbacks {
                 ..Default::default()
             }))
         };
-        let of = |n| {
+        let of = |ms, n| {
             run(vec![
                 (30, delivered(6, 10)),
                 (40, healed()),
-                (2000, counted(n)),
+                (ms, counted(n)),
                 (9000, FIXED),
                 (9001, scanned(1, 10)),
             ])
         };
-        assert_held("callback_isolated", &of(1.0));
-        assert_violated("callback_isolated", "raised 1 times and the reader counts 2", &of(2.0));
+        assert_held("callback_isolated", &of(2000, 1.0));
+        assert_violated(
+            "callback_isolated",
+            "raised 1 times and the reader counts 0",
+            &of(2000, 0.0),
+        );
+        assert_violated(
+            "callback_isolated",
+            "raised 1 times and the reader counts 2",
+            &of(100, 2.0),
+        );
     }
 
     #[test]
@@ -912,20 +960,49 @@ mod group_member {
         assert_held("group_member", &of(5000));
         assert_violated(
             "group_member",
-            "partition orders-0 had no member for 7.9 s with 5 records waiting",
+            "partition orders-0 had no member for 7.9 s with 5 records to read",
             &of(8000),
         );
     }
 
     #[test]
-    fn member_that_is_not_heard_of_for_a_session_owns_nothing() {
+    fn reader_that_left_its_group_and_reads_by_hand_violates_and_an_idle_one_does_not() {
+        let of = |produce: bool| {
+            let mut entries = history! { plan(Kind::Group);
+                0 => spawned("r1"), 10 => synced("r1"), 20 => produced(1, 10), 30 => delivered(1, 10), 100 => gone("r1"),
+            };
+            if produce {
+                entries.push(entry(entries.len() as u64, 200, produced(11, 11)));
+                entries.push(entry(entries.len() as u64, 210, delivered(11, 11)));
+            }
+            entries.push(entry(entries.len() as u64, 6100, FIXED));
+            entries
+        };
         assert_violated(
             "group_member",
-            "had no member",
-            &history! { plan(Kind::Group);
-                0 => spawned("r1"), 10 => synced("r1"), 20 => produced(1, 10), 30 => delivered(1, 5), 20_000 => FIXED,
-            },
+            "had no member for 6.0 s with 1 records to read",
+            &of(true),
         );
+        assert_held("group_member", &of(false));
+        assert_eq!(facts(&of(false)).unowned(), [(TOPIC.to_owned(), 0)]);
+    }
+
+    #[test]
+    fn member_that_is_not_heard_of_for_a_session_owns_nothing() {
+        let of = |alive: bool| {
+            let mut entries = history! { plan(Kind::Group);
+                0 => spawned("r1"), 10 => synced("r1"), 20 => produced(1, 10), 30 => delivered(1, 5),
+            };
+            for ms in (1..20).filter(|_| alive) {
+                let event = group("r1", GroupChange::Alive { generation: 1 });
+                entries.push(entry(entries.len() as u64, ms * 1000, event));
+            }
+            entries.push(entry(entries.len() as u64, 20_000, FIXED));
+            entries
+        };
+        assert_violated("group_member", "had no member for 14.0 s", &of(false));
+        assert_held("group_member", &of(true));
+        assert!(facts(&of(true)).unowned().is_empty());
     }
 
     #[test]

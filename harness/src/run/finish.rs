@@ -15,6 +15,10 @@ use crate::verdict;
 /// A reader may take this long to hand its exception over after it has ended (the definition of an honest end).
 const HONEST: Duration = Duration::from_secs(5);
 
+/// Adapters flush records every 100 ms: what a reader was given last before it died may be told this much after the sentinel
+/// was written, and its standstill, which begins there, must be seen for as long as it is allowed.
+const LAST_TOLD: Duration = Duration::from_millis(500);
+
 /// How long a barrier that must be reached already may take.
 const BARRIER: Duration = Duration::from_secs(5);
 
@@ -26,6 +30,9 @@ const BROKEN_GRACE: Duration = Duration::from_secs(2);
 
 /// Two heartbeats: what a reader claims once the log is quiet.
 const CLAIMS: Duration = Duration::from_millis(2_500);
+
+/// What the wait for owners may take beyond its limit, so that the limit itself has certainly passed.
+const OWNERS: Duration = Duration::from_secs(2);
 
 /// Invariants whose violation a fresh object or process might cure.
 const CURABLE: [&str; 5] = [
@@ -41,12 +48,12 @@ pub(super) async fn finish(rig: &Rig) -> Result<(), RunError> {
     let recorder = &rig.recorder;
     if rig.plan.quiet() {
         recorder.record(Event::Stage(Stage::CatchingUp));
-        decided(rig, Facts::reached_targets).await;
+        decided(rig, rig.within(), Facts::reached_targets).await;
     }
     rig.stop_load().await?;
     recorder.record(Event::Stage(Stage::Recovering));
     rig.oracle.sentinel(1).await?;
-    decided(rig, |facts| facts.sentinel_arrived(1)).await;
+    decided(rig, rig.within() + LAST_TOLD, |facts| facts.sentinel_arrived(1)).await;
     settle(rig).await;
     let judgement = recorder.with(verdict::judge_facts);
     // Of an adapter that is not believed no cure could be told.
@@ -57,11 +64,11 @@ pub(super) async fn finish(rig: &Rig) -> Result<(), RunError> {
     stop(rig).await
 }
 
-/// Waits until the reader is where it should be, or has ended for good, or the recovery window has passed.
-async fn decided(rig: &Rig, there: impl Fn(&Facts) -> bool) {
+/// Waits until the reader is where it should be, or has ended for good, or `within` has passed.
+async fn decided(rig: &Rig, within: Duration, there: impl Fn(&Facts) -> bool) {
     let found = rig
         .recorder
-        .wait_until(rig.within(), |facts| {
+        .wait_until(within, |facts| {
             if there(facts) {
                 return Some(true);
             }
@@ -86,11 +93,23 @@ async fn decided(rig: &Rig, there: impl Fn(&Facts) -> bool) {
     }
 }
 
+fn owned_or_over(facts: &Facts) -> Option<()> {
+    (facts.unowned().is_empty() || facts.all_ended().is_some()).then_some(())
+}
+
 /// Writers have stopped: what the reader shows now is final.
 async fn settle(rig: &Rig) {
     let recorder = &rig.recorder;
     recorder.record(Event::Stage(Stage::Settling));
     let mark = recorder.record(Event::Quiet);
+    if rig.launch.info.kind == Kind::Group {
+        // A member that has left says nothing of it; its partitions without an owner do. A healthy group waits for nothing
+        // here, and one that rebalances is back within its session.
+        let session = rig.session_ms.map_or(Duration::ZERO, Duration::from_millis);
+        let _ = recorder
+            .wait_until(rig.within().max(session) + OWNERS, owned_or_over)
+            .await;
+    }
     for reader in rig.readers() {
         let member = reader.member();
         let has = |name: &str| recorder.with(|facts| facts.has_capability(member, name));

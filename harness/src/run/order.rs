@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use brokerfall_report::history::{FaultInfo, HISTORY_FORMAT, Limit, Limits, Opened, TopicInfo};
+use brokerfall_report::history::{HISTORY_FORMAT, Limit, Limits, Opened};
 use brokerfall_report::protocol::Kind;
 
 use crate::reader::Launch;
-use crate::scenario::plan::{Action, Plan, Step};
+use crate::scenario::plan::Plan;
 
 /// One run to be carried out.
 #[derive(Clone)]
@@ -71,30 +71,9 @@ impl Order {
             reset: plan.reader.reset,
             isolation: plan.reader.isolation,
             session_ms: self.session_ms(),
-            topics: plan
-                .topics
-                .iter()
-                .map(|topic| TopicInfo {
-                    name: topic.name.clone(),
-                    partitions: topic.partitions,
-                    role: topic.role.clone(),
-                    compacted: topic.compacted,
-                    generator: topic.generator.clone(),
-                })
-                .collect(),
-            faults: plan
-                .steps
-                .iter()
-                .filter_map(|step| match &step.action {
-                    Action::Do { fault, grade } => Some(FaultInfo {
-                        name: step.name.clone(),
-                        kind: fault.fault().kind().to_owned(),
-                        grade: *grade,
-                    }),
-                    _ => None,
-                })
-                .collect(),
-            steps: plan.steps.iter().map(Step::sentence).collect(),
+            topics: plan.topic_infos(),
+            faults: plan.fault_infos(),
+            steps: plan.sentences(),
             expect: plan.expect(),
             limits: self.limits(),
             seed: self.seed,

@@ -233,7 +233,7 @@ impl Rig {
     /// Waits until the reader's port of a broker refuses connections.
     ///
     /// # Errors
-    /// When it still accepts after [`PROOF`].
+    /// When it still accepts after 30 s.
     pub async fn prove_refused(&self, node: NodeId) -> Result<(), FaultError> {
         self.prove_port(node, "refuses", |connected| {
             connected.is_err_and(|cause| cause.kind() == std::io::ErrorKind::ConnectionRefused)
@@ -244,7 +244,7 @@ impl Rig {
     /// Waits until the reader's port of a broker accepts connections.
     ///
     /// # Errors
-    /// When it still refuses after [`PROOF`].
+    /// When it still refuses after 30 s.
     pub async fn prove_accepts(&self, node: NodeId) -> Result<(), FaultError> {
         self.prove_port(node, "accepts", |connected| connected.is_ok()).await
     }

@@ -13,6 +13,7 @@ use super::setup::RunError;
 use crate::fault::{FaultError, FaultSpec, Heal, PROOF};
 use crate::history::facts::Facts;
 use crate::reader::host::{HostError, ReaderProcess};
+use crate::scenario::needs::Need;
 use crate::scenario::plan::{Action, Step};
 
 /// How long the library's own start call may take beyond the recovery window before the harness stops waiting for it.
@@ -32,7 +33,8 @@ const COMMAND: Duration = Duration::from_secs(30);
 pub(super) async fn carry_out(rig: Arc<Rig>) -> Result<(), RunError> {
     rig.recorder.record(Event::Stage(Stage::Starting));
     match start(&rig).await? {
-        Ok(()) => {}
+        Ok(Started::Reads) => {}
+        Ok(Started::Skipped) => return finish::stop(&rig).await,
         Err(cause @ (HostError::Spawn { .. } | HostError::Io { .. })) => return Err(RunError::Reader(cause)),
         // The process did not come so far as to say hello: that stands in the history.
         Err(_) => return finish::stop(&rig).await,
@@ -57,13 +59,20 @@ pub(super) async fn carry_out(rig: Arc<Rig>) -> Result<(), RunError> {
 }
 
 /// Starts every member. The inner error is the reader's, the outer one ours.
-async fn start(rig: &Arc<Rig>) -> Result<Result<(), HostError>, RunError> {
+async fn start(rig: &Arc<Rig>) -> Result<Result<Started, HostError>, RunError> {
     let mut readers = Vec::new();
     for member in 1..=rig.plan.reader.members {
         match rig.spawn(&format!("r{member}")).await {
             Ok(reader) => readers.push(reader),
             Err(cause) => return Ok(Err(cause)),
         }
+    }
+    if let Some(lacking) = lacking(rig) {
+        rig.recorder.record(Event::Skipped {
+            reason: format!("the scenario needs `{lacking}`, which the reader's adapter does not have"),
+            enable: format!("an adapter that names `{lacking}` in its hello"),
+        });
+        return Ok(Ok(Started::Skipped));
     }
     for (index, step) in rig.plan.steps.iter().enumerate() {
         if step.when.before_start && !take(rig, index, step).await? {
@@ -73,7 +82,30 @@ async fn start(rig: &Arc<Rig>) -> Result<Result<(), HostError>, RunError> {
     for reader in readers {
         start_member(rig, reader);
     }
-    Ok(Ok(()))
+    Ok(Ok(Started::Reads))
+}
+
+/// How the start went.
+enum Started {
+    /// Every member was told to start.
+    Reads,
+    /// The adapter cannot do what the scenario needs.
+    Skipped,
+}
+
+/// The first capability that the plan needs and the reader's `hello` does not name.
+fn lacking(rig: &Rig) -> Option<&'static str> {
+    let has = |name: &str| {
+        let readers = rig.readers();
+        readers
+            .iter()
+            .all(|reader| rig.recorder.with(|facts| facts.has_capability(reader.member(), name)))
+    };
+    rig.plan
+        .needs()
+        .iter()
+        .filter_map(Need::capability)
+        .find(|name| !has(name))
 }
 
 /// Tells a member to start and lets the run go on: a library's start call may last as long as its catch-up.

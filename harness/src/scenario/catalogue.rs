@@ -339,7 +339,7 @@ mod tests {
                 plans
                     .iter()
                     .flat_map(Plan::faults)
-                    .any(|used| super::super::words::fault_kind(used) == *fault),
+                    .any(|used| used.fault().kind() == *fault),
                 "{fault} is used by no scenario"
             );
         }

@@ -8,10 +8,10 @@ use brokerfall_report::protocol::{Kind, Times};
 use super::diagnostics::{Sink, nearest, quoted, unknown};
 use super::plan::{Action, Plan, Step};
 use super::tree::{At, Node};
-use super::words::{ANSWERABLE_APIS, APIS, ERROR_CODES, error_code};
 use crate::fault::panic_callback::{How, On, PanicCallback};
 use crate::fault::partition::{Heals, Mode, Partition, Way};
 use crate::fault::{BrokerChoice, FaultSpec};
+use crate::link::codes::{self, ANSWERABLE_APIS, API_NAMES, ERROR_NAMES};
 
 /// Partitions of a topic beyond this are a slip: the mock answers Metadata for each.
 const MOST_PARTITIONS: u32 = 1000;
@@ -225,7 +225,7 @@ impl Check<'_> {
                         "0 requests are seen at any time (wanted 1 at least)",
                     );
                 }
-                let apis: Vec<&str> = APIS.iter().map(String::as_str).collect();
+                let apis: Vec<&str> = API_NAMES.iter().map(|(_, name)| name.as_str()).collect();
                 if !apis.contains(&wire.api.as_str()) {
                     self.at_step(n, &["when", "wire", "api"], unknown("api", &wire.api, &apis));
                 }
@@ -383,7 +383,7 @@ impl Check<'_> {
             FaultSpec::AnswerError(answer) => {
                 let api = answer.api.as_str();
                 if !ANSWERABLE_APIS.contains(&api) {
-                    let text = if APIS.iter().any(|known| known == api) {
+                    let text = if codes::api_key(api).is_some() {
                         format!(
                             "the link cannot change answers of `{api}` (it can those of {})",
                             ANSWERABLE_APIS.join(", ")
@@ -393,8 +393,12 @@ impl Check<'_> {
                     };
                     self.at_step(n, &["do", "answer-error", "api"], text);
                 }
-                if error_code(&answer.code).is_none() {
-                    let codes: Vec<&str> = ERROR_CODES.iter().map(|code| code.name.as_str()).collect();
+                if codes::code(&answer.code).is_none_or(|code| code == 0) {
+                    let codes: Vec<&str> = ERROR_NAMES
+                        .iter()
+                        .filter(|(code, _)| *code != 0)
+                        .map(|(_, name)| name.as_str())
+                        .collect();
                     let text = match nearest(&answer.code, codes.iter().copied()) {
                         Some(_) => unknown("error code", &answer.code, &codes),
                         None => format!(

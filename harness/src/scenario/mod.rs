@@ -30,7 +30,6 @@ use std::collections::BTreeSet;
 pub use diagnostics::{Diagnostic, Diagnostics, nearest, unknown};
 pub use needs::{Need, Unmet};
 pub use plan::Plan;
-pub use sentence::fault_text;
 
 use brokerfall_report::history::Phase;
 use brokerfall_report::protocol::Kind;

@@ -11,7 +11,7 @@ use super::diagnostics::{Sink, quoted, unknown};
 use super::plan::{Action, ClusterPlan, ExpectPlan, LoadPlan, Plan, ReaderPlan, Step, TopicPlan, When, WireTrigger};
 use super::section::{Section, list, taken};
 use super::tree::{Entry, Node, Value};
-use super::words::{COMMANDS, FAULTS, INVARIANTS, fault_kind};
+use super::words::{COMMANDS, FAULTS, INVARIANTS};
 use crate::fault::FaultSpec;
 
 /// `format` of a scenario file.
@@ -376,7 +376,7 @@ fn named(steps: Vec<Unnamed>) -> Vec<Step> {
 
 fn kind_of(action: &Action) -> &'static str {
     match action {
-        Action::Do { fault, .. } => fault_kind(fault),
+        Action::Do { fault, .. } => fault.fault().kind(),
         Action::Heal(_) | Action::HealAll => "heal",
         Action::Produce(_) => "produce",
         Action::Snapshot => "snapshot",

@@ -3,7 +3,6 @@
 use brokerfall_report::history::{Expect, FaultInfo, TopicInfo};
 
 use super::plan::{Action, Plan, Step};
-use super::words::fault_kind;
 
 impl Plan {
     /// What the plan asks.
@@ -37,7 +36,7 @@ impl Plan {
             .filter_map(|step| match &step.action {
                 Action::Do { fault, grade } => Some(FaultInfo {
                     name: step.name.clone(),
-                    kind: fault_kind(fault).to_owned(),
+                    kind: fault.fault().kind().to_owned(),
                     grade: *grade,
                 }),
                 _ => None,

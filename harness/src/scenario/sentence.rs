@@ -1,12 +1,7 @@
 //! Steps as sentences, for reports.
 
-use brokerfall_report::protocol::Times;
-
 use super::duration::format as length;
 use super::plan::{Action, Step, WireTrigger};
-use crate::fault::panic_callback::{Callback, How, On, PanicCallback};
-use crate::fault::partition::{Heals, Mode, Partition, Way};
-use crate::fault::{BrokerChoice, FaultSpec};
 
 impl Step {
     /// The step as a sentence: `once caught up and 200 records delivered, 2s later: kill broker (leader)`.
@@ -48,7 +43,7 @@ impl Step {
     /// What the step does, without its trigger.
     pub fn action_text(&self) -> String {
         match &self.action {
-            Action::Do { fault, .. } => fault_text(fault),
+            Action::Do { fault, .. } => fault.fault().text(),
             Action::Heal(names) => format!("heal {}", names.join(", ")),
             Action::HealAll => "heal everything in force".to_owned(),
             Action::Produce(records) => {
@@ -63,119 +58,6 @@ impl Step {
             Action::Restart => "close and rebuild the reader object".to_owned(),
             Action::Join => "a second member joins".to_owned(),
         }
-    }
-}
-
-/// A fault as a sentence.
-pub fn fault_text(fault: &FaultSpec) -> String {
-    match fault {
-        FaultSpec::KillBroker(kill) => format!("kill {}", broker(&kill.broker)),
-        FaultSpec::PauseBroker(pause) => format!("pause {}", broker(&pause.broker)),
-        FaultSpec::Partition(cut) => partition(cut),
-        FaultSpec::DeleteSegments(delete) => format!(
-            "delete the start of {} until {} {} past what the reader fetched {} gone",
-            place(delete.topic.as_deref(), delete.partition).unwrap_or_else(|| "the first topic".to_owned()),
-            delete.past_reader_by,
-            plural(delete.past_reader_by, "record", "records"),
-            plural(delete.past_reader_by, "is", "are"),
-        ),
-        FaultSpec::PanicCallback(panic) => callback(panic),
-        FaultSpec::PauseReader(_) => "pause the reader's process".to_owned(),
-        FaultSpec::KillReader(_) => "kill the reader's process".to_owned(),
-        FaultSpec::AnswerError(answer) => {
-            let times = match answer.times {
-                Times::Always => format!("every {} answer", answer.api),
-                Times::Count(1) => format!("the next {} answer", answer.api),
-                Times::Count(n) => format!("the next {n} {} answers", answer.api),
-            };
-            let place = place(answer.topic.as_deref(), answer.partition).map(|place| format!(" for {place}"));
-            let carry = match answer.times {
-                Times::Count(n) if n > 1 => "carry",
-                _ => "carries",
-            };
-            format!("{times}{} {carry} {}", place.unwrap_or_default(), answer.code)
-        }
-    }
-}
-
-fn partition(cut: &Partition) -> String {
-    let brokers = cut.brokers.iter().map(broker).collect::<Vec<_>>().join(" and ");
-    let way = match cut.direction {
-        Way::Both => "",
-        Way::ToBroker => ", towards the broker only",
-        Way::ToReader => ", towards the reader only",
-    };
-    match cut.mode {
-        Mode::Hold => {
-            let heals = match cut.heals {
-                Heals::Keep => "",
-                Heals::Reset => ", connections reset at the heal",
-            };
-            format!("hold all traffic with {brokers}{way}{heals}")
-        }
-        Mode::Reset => format!("reset connections to {brokers}"),
-        Mode::Refuse => format!("refuse connections to {brokers}"),
-        Mode::Throttle => format!(
-            "throttle traffic with {brokers} to {} bytes/s{way}",
-            cut.bytes_per_s.unwrap_or_default()
-        ),
-    }
-}
-
-fn callback(panic: &PanicCallback) -> String {
-    let name = match panic.callback {
-        Callback::OnSet => "on-set",
-        Callback::OnDelete => "on-delete",
-        Callback::OnRecord => "on-record",
-    };
-    let does = match panic.raise {
-        How::Exception => format!(
-            "raises {}",
-            panic.type_name.as_deref().unwrap_or("an ordinary exception")
-        ),
-        How::BaseException => format!(
-            "raises {}",
-            panic
-                .type_name
-                .as_deref()
-                .unwrap_or("an exception that ordinary handlers do not catch")
-        ),
-        How::Hang => "never returns".to_owned(),
-        How::Delay => format!("returns {} late", panic.length.map(length).unwrap_or_default()),
-    };
-    let on = match &panic.on {
-        On::Key(key) => format!("the call with key {key}"),
-        On::Offset(offset) => format!("the call with offset {offset}"),
-        On::Nth(1) => "the next call".to_owned(),
-        On::Nth(n) => format!("call {n} from now"),
-    };
-    let times = match panic.times {
-        Times::Always => " and on every one after it",
-        Times::Count(1) => "",
-        Times::Count(_) => " and on those after it",
-    };
-    let count = match panic.times {
-        Times::Count(n) if n > 1 => format!(", {n} times in all"),
-        _ => String::new(),
-    };
-    format!("{name} {does} on {on}{times}{count}")
-}
-
-fn broker(choice: &BrokerChoice) -> String {
-    match choice {
-        BrokerChoice::Leader => "the leader of partition 0".to_owned(),
-        BrokerChoice::Coordinator => "the group's coordinator".to_owned(),
-        BrokerChoice::All => "every broker".to_owned(),
-        BrokerChoice::Node(node) => format!("broker {node}"),
-    }
-}
-
-fn place(topic: Option<&str>, partition: Option<u32>) -> Option<String> {
-    match (topic, partition) {
-        (Some(topic), Some(partition)) => Some(format!("{topic}-{partition}")),
-        (Some(topic), None) => Some(topic.to_owned()),
-        (None, Some(partition)) => Some(format!("partition {partition}")),
-        (None, None) => None,
     }
 }
 

@@ -49,7 +49,7 @@ pub fn judge<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> Judgement {
     judge_facts(&facts)
 }
 
-/// Judges the facts of a history.
+/// Judges the facts of a history. One that is not closed is partial, and so void.
 pub fn judge_facts(facts: &Facts) -> Judgement {
     judge_with(facts, &ALL)
 }

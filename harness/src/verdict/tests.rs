@@ -200,6 +200,12 @@ fn each_lack_of_proof_voids_with_its_owner() {
 }
 
 #[test]
+fn adapter_that_ends_before_its_hello_voids() {
+    let entries = history! { plan(Kind::Group); 0 => spawned("r1"), 10 => exited(1), 20 => stage(Stage::Stopping), 30 => Event::Closed };
+    assert_void(VoidWhose::Adapter, "the adapter of r1 ended before its hello", &entries);
+}
+
+#[test]
 fn evidence_proven_in_spite_of_an_earlier_doubt_counts() {
     // The first look did not show it, a later one did.
     let entries = with(

@@ -29,6 +29,19 @@ pub(super) fn environment(facts: &Facts) -> Vec<VoidReason> {
             vec![*n],
         );
     }
+    for (name, member) in facts.members().iter().filter(|(_, member)| !member.spoke) {
+        let gone = member
+            .lives
+            .iter()
+            .filter_map(|&life| facts.lives().get(life)?.exit.as_ref());
+        for exit in gone.filter(|exit| !exit.asked) {
+            add(
+                VoidWhose::Adapter,
+                format!("the adapter of {name} ended before its hello"),
+                vec![exit.at.n],
+            );
+        }
+    }
     // A reader that is certainly dead cannot feel what comes later: that is its failure, not a lack of evidence.
     let died = died(facts);
     let after_death = |n: u64| died.is_some_and(|died| n > died);

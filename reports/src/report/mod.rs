@@ -342,15 +342,16 @@ pub struct SkipReport {
 /// Where the time of a run went, milliseconds.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Timings {
-    /// From the first event to the last.
+    /// From before the cluster is started to the last event.
     pub total_ms: f64,
-    /// Cluster, link, topics and preload; part of the overhead.
+    /// Link, topics and preload; part of the overhead, as is the start of the cluster before them.
     pub prepare_ms: f64,
     /// From the start of the process to the end of the library's own start call.
     pub reader_start_ms: Option<f64>,
     /// Waiting for the triggers of steps.
     pub waits_ms: f64,
-    /// Waiting for the reader: its start, its answers, a fault to reach it, catch-up, recovery, cures, its stop.
+    /// Waiting for the reader: its start, its answers, a fault to reach it, catch-up, recovery, its next heartbeat once all
+    /// is quiet (readers send one every 250 ms), cures, its stop.
     pub reader_ms: f64,
     /// Everything else: the harness's own doing.
     pub overhead_ms: f64,

@@ -1,50 +1,10 @@
 //! The mutant readers do what their names say. That their invariants catch them is the end-to-end suite's to show.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::driver::{Cluster, Reader, beats, delivered, offsets, raising, start};
 use brokerfall_report::protocol::{Callback, Command, How, Kind, Line, On, ReaderEvent};
 use brokerfall_tests::mutants::MUTANTS;
-
-/// The invariants that a mutant must prove.
-const INVARIANTS: [&str; 16] = [
-    "recovers",
-    "catches_up",
-    "converges",
-    "no_lost_record",
-    "no_phantom_record",
-    "in_order",
-    "no_rewind",
-    "no_silent_death",
-    "status_honest",
-    "callback_isolated",
-    "failure_typed",
-    "group_member",
-    "commit_not_ahead",
-    "stops_cleanly",
-    "bounded_cpu",
-    "bounded_requests",
-];
-
-#[test]
-fn table_of_mutants_names_each_once_and_proves_every_invariant() {
-    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/data/mutants.toml")).unwrap();
-    let table: toml::Table = text.parse().unwrap();
-    let rows = table["mutant"].as_array().unwrap();
-    let named: Vec<_> = rows
-        .iter()
-        .map(|row| (row["name"].as_str().unwrap(), row["kind"].as_str().unwrap()))
-        .collect();
-    let built: Vec<_> = MUTANTS.iter().map(|(name, kind, _)| (*name, kind.name())).collect();
-    assert_eq!(named, built);
-    let proven: BTreeSet<_> = rows
-        .iter()
-        .flat_map(|row| row["violates"].as_array().unwrap())
-        .map(|id| id.as_str().unwrap())
-        .collect();
-    assert_eq!(proven, INVARIANTS.into_iter().collect());
-}
 
 /// A mutant that read what stood in the log at its start.
 fn reading(name: &str, cluster: &mut Cluster, records: usize) -> Reader {
@@ -106,18 +66,13 @@ fn record_stream_mutants_skip_invent_swap_and_hold_back() {
 }
 
 #[test]
-fn silent_seek_hides_what_is_read_again_and_shows_the_old_position() {
+fn silent_seek_hands_fifty_records_out_again() {
     let mut cluster = Cluster::new(1, 1);
     let reader = reading("seeks-back-silently", &mut cluster, 150);
-    reader.wait_delivered(150);
-    reader.wait_all("a position below the one before", |lines| {
-        let at: Vec<_> = beats(lines)
-            .flat_map(|beat| beat.positions.iter().flatten())
-            .map(|at| at.offset)
-            .collect();
-        at.windows(2).any(|pair| pair[1] < pair[0]).then_some(())
-    });
-    assert_eq!(offsets(&reader.lines(), 0), (0..150).collect::<Vec<_>>());
+    reader.wait_delivered(200);
+    let offsets = offsets(&reader.lines(), 0);
+    let back = offsets.windows(2).filter(|pair| pair[1] < pair[0]).count();
+    assert_eq!((back, offsets.len(), offsets[199]), (1, 200, 149));
     assert!(
         !reader
             .lines()
@@ -162,7 +117,6 @@ fn miscounting_mutant_counts_two_failures_for_one() {
 fn dying_mutants_die_each_in_its_way() {
     let ways = [
         ("ends-at-first-error", Some(true), "failed"),
-        ("ends-untyped", Some(false), "failed"),
         ("dies-silently", None, "caught_up"),
         ("dies-healthy", None, "caught_up"),
     ];
@@ -181,6 +135,21 @@ fn dying_mutants_die_each_in_its_way() {
         assert_eq!(stopped(&lines), ending, "{name}");
         assert_eq!(delivered(&lines).len(), 5, "{name}");
     }
+    for (name, ending, state) in [
+        ("ends-untyped", Some(false), "failed"),
+        ("dies-of-a-record", None, "caught_up"),
+    ] {
+        let mut cluster = Cluster::new(1, 1);
+        let reader = reading(name, &mut cluster, 340);
+        reader.wait_delivered(340);
+        cluster.fill(0, 20);
+        reader.wait_delivered(350);
+        let mark = reader.lines().len();
+        let last = reader.wait_all("heartbeats after", |lines| beats(&lines[mark..]).nth(2).cloned());
+        assert_eq!(last.state, state, "{name}");
+        let lines = reader.lines();
+        assert_eq!((stopped(&lines), delivered(&lines).len()), (ending, 350), "{name}");
+    }
     let mut cluster = Cluster::new(1, 1);
     let mut reader = reading("exits-with-zero", &mut cluster, 5);
     reader.wait_delivered(5);
@@ -198,15 +167,12 @@ fn group_mutants_commit_ahead_and_leave() {
     });
 
     let mut cluster = Cluster::new(1, 1);
-    let reader = reading("leaves-its-group", &mut cluster, 5);
-    reader.wait_delivered(5);
-    blip(&cluster, &reader);
+    let reader = reading("leaves-its-group", &mut cluster, 310);
     reader.wait("the way out", |event| match event {
         ReaderEvent::Rebalanced { revoked, lost, .. } => (revoked.len() + lost.len() == 1).then_some(()),
         _ => None,
     });
-    cluster.fill(0, 5);
-    reader.wait_delivered(10);
+    reader.wait_delivered(310);
 }
 
 #[test]
@@ -230,24 +196,30 @@ fn stopping_mutants_hang_or_leave_a_process_behind() {
 }
 
 #[test]
-fn busy_mutants_spin_and_storm_only_while_they_are_cut_off() {
+fn busy_mutants_spin_while_cut_off_and_storm_while_they_catch_up() {
     let mut cluster = Cluster::new(1, 1);
     let reader = reading("spins-while-cut-off", &mut cluster, 5);
     reader.wait_delivered(5);
     let before = cpu_ticks(reader.pid());
     cluster.mock.broker_down(1).unwrap();
+    // A correct reader that is cut off uses less than half of this in the whole time that is waited.
+    reader.wait_all("a second of CPU time", |_| {
+        (cpu_ticks(reader.pid()) - before > 100).then_some(())
+    });
+    cluster.mock.broker_up(1).unwrap();
+    cluster.fill(0, 5);
+    reader.wait_delivered(10);
+    let before = cpu_ticks(reader.pid());
     let mark = reader.lines().len();
     reader.wait_all("two seconds", |lines| (beats(&lines[mark..]).count() > 8).then_some(()));
-    let spun = cpu_ticks(reader.pid()) - before;
-    // 200 ticks on an idle machine.
-    assert!(spun > 50, "{spun} ticks in two seconds");
+    let used = cpu_ticks(reader.pid()) - before;
+    assert!(used < 25, "{used} ticks of 10 ms in two seconds with the broker back");
 
-    let mut cluster = Cluster::new(2, 1);
-    cluster.mock.partition_leader(crate::driver::TOPIC, 0, Some(1)).unwrap();
-    let reader = reading("storms-while-cut-off", &mut cluster, 5);
-    reader.wait_delivered(5);
-    cluster.mock.broker_down(1).unwrap();
-    // TIME_WAIT and live sockets of the storm at the port of the broker that is up.
+    let mut cluster = Cluster::new(1, 1);
+    // Without an answer about the topic it never finds out where it stands.
+    cluster.mock.partition_leader(crate::driver::TOPIC, 0, None).unwrap();
+    let reader = reading("storms-while-catching-up", &mut cluster, 0);
+    // TIME_WAIT and live sockets of the storm.
     let port = cluster.mock.bootstrap_servers();
     let port: u16 = port.rsplit(':').next().unwrap().parse().unwrap();
     reader.wait_all("a hundred connects", |_| (sockets_at(port) > 100).then_some(()));

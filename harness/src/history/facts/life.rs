@@ -5,8 +5,8 @@ use brokerfall_report::protocol::Claims;
 
 use super::Moment;
 
-/// How long the parts of an honest end may lie apart: the terminal status and the exception, in either order; claims
-/// made later than this after an end are claims of a dead reader.
+/// How long the parts of an honest end may lie apart: the end and the exception that it is told with, in either order.
+/// Claims made later than this after an end are claims of a dead reader.
 pub const TOGETHER_US: u64 = 5_000_000;
 
 /// Records that a reader still flushes this long after it said that it ended were handed over before.
@@ -108,8 +108,6 @@ pub(super) struct Signs {
     stopped: Option<(Moment, String, Option<Exception>)>,
     returned: Option<(Moment, String, Option<Exception>)>,
     status: Option<(Moment, String)>,
-    last_error: Option<(Moment, Exception)>,
-    status_error: Option<Exception>,
     claimed_after: Option<Moment>,
 }
 
@@ -193,10 +191,6 @@ impl Life {
             return;
         }
         self.signs.status = Some((at, state.to_owned()));
-        self.signs.status_error = match &self.signs.last_error {
-            Some((error_at, exception)) if at.us.saturating_sub(error_at.us) <= TOGETHER_US => Some(exception.clone()),
-            _ => None,
-        };
     }
 
     pub(super) fn saw_claims(&mut self, at: Moment, claims: &Claims) {
@@ -226,16 +220,10 @@ impl Life {
             }
             return;
         }
+        // What is not fatal was waited out, and says nothing of an end that comes later.
         if fatal && self.signs.fatal.is_none() {
             self.signs.fatal = Some((at, exception.clone()));
         }
-        if let Some((status_at, _)) = &self.signs.status
-            && self.signs.status_error.is_none()
-            && at.us.saturating_sub(status_at.us) <= TOGETHER_US
-        {
-            self.signs.status_error = Some(exception.clone());
-        }
-        self.signs.last_error = Some((at, exception.clone()));
     }
 
     pub(super) fn saw_start_fail(&mut self, at: Moment, exception: Option<&Exception>) {
@@ -290,11 +278,19 @@ impl Life {
             (None, Some((at, _, _))) if calm_us.min(now_us.saturating_sub(at.us)) >= within_us => *at,
             _ => return None,
         };
-        let exception = (signs.stopped.as_ref().and_then(|(_, _, e)| e.as_ref()))
-            .or(signs.fatal.as_ref().map(|(_, e)| e))
-            .or(signs.start_failed.as_ref().and_then(|(_, e)| e.as_ref()))
-            .or(signs.status.as_ref().and(signs.status_error.as_ref()))
-            .or(returned.and_then(|(_, _, e)| e.as_ref()));
+        // An exception that comes long after the reader was seen to have ended is no answer to why.
+        let in_time = |told: Moment| told.us <= at.us.saturating_add(TOGETHER_US);
+        let exception = (signs.stopped.as_ref().filter(|(told, ..)| in_time(*told)))
+            .and_then(|(_, _, e)| e.as_ref())
+            .or(signs.fatal.as_ref().filter(|(told, _)| in_time(*told)).map(|(_, e)| e))
+            .or(signs
+                .start_failed
+                .as_ref()
+                .filter(|(told, _)| in_time(*told))
+                .and_then(|(_, e)| e.as_ref()))
+            .or(returned
+                .filter(|(told, ..)| in_time(*told))
+                .and_then(|(_, _, e)| e.as_ref()));
         let crashed = unasked_exit.is_some_and(|exit| exit.code != Some(0));
         let how = match exception {
             Some(_) if signs.claimed_after.is_none() => HowEnded::Honest,

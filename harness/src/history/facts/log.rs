@@ -157,7 +157,18 @@ impl Log {
             ids: RunSet::default(),
         };
         for (id, offset, len) in in_step(ids, offsets) {
-            let piece = Piece { id, offset, len, at };
+            // Ids start at 1; 0 stands for a record that the oracle did not write.
+            let foreign = u64::from(id == 0);
+            if foreign == len {
+                continue;
+            }
+            let piece = Piece {
+                id: id + foreign,
+                offset: offset.saturating_add(foreign),
+                len: len - foreign,
+                at,
+            };
+            let id = piece.id;
             scan.ids.insert(piece.id, piece.last_id());
             let mut next = id;
             while next <= piece.last_id() {
@@ -237,29 +248,44 @@ impl Log {
             .and_then(|piece| piece.offset_of(id))
     }
 
-    /// Every record id known at an offset (several after a recreation).
-    pub fn ids_at(&self, offset: u64) -> Vec<u64> {
-        let mut ids: Vec<u64> = self
-            .acked
-            .iter()
-            .chain(&self.found)
-            .filter_map(|piece| piece.id_at(offset))
-            .collect();
-        ids.sort_unstable();
-        ids.dedup();
-        ids
-    }
-
     /// Runs of record ids known to stand at `first..=last`.
     pub fn ids_between(&self, first: u64, last: u64) -> Vec<(u64, u64)> {
         let mut runs = Vec::new();
-        for piece in self.acked.iter().chain(&self.found) {
-            let (from, to) = (piece.offset.max(first), piece.last_offset().min(last));
-            if let (true, Some(a), Some(b)) = (from <= to, piece.id_at(from), piece.id_at(to)) {
-                runs.push((a, b));
+        for pieces in [&self.acked, &self.found] {
+            let start = pieces.partition_point(|piece| piece.last_offset() < first);
+            for piece in pieces.iter().skip(start).take_while(|piece| piece.offset <= last) {
+                let (from, to) = (piece.offset.max(first), piece.last_offset().min(last));
+                runs.extend(piece.id_at(from).zip(piece.id_at(to)));
             }
         }
         runs
+    }
+
+    /// Runs of acknowledged record ids at `first..=last`.
+    pub fn acked_between(&self, first: u64, last: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let start = self.acked.partition_point(|piece| piece.last_offset() < first);
+        self.acked
+            .iter()
+            .skip(start)
+            .take_while(move |piece| piece.offset <= last)
+            .filter_map(move |piece| {
+                let (from, to) = (piece.offset.max(first), piece.last_offset().min(last));
+                piece.id_at(from).zip(piece.id_at(to))
+            })
+    }
+
+    /// The next id above `id` at which a piece begins or ends: up to there, id and offset keep their distance.
+    pub(crate) fn next_edge(&self, id: u64) -> Option<u64> {
+        let edge = |pieces: &[Piece]| {
+            let after = pieces.partition_point(|piece| piece.id <= id);
+            let ends = after
+                .checked_sub(1)
+                .and_then(|i| pieces.get(i))
+                .map(|piece| piece.last_id().saturating_add(1));
+            let begins = pieces.get(after).map(|piece| piece.id);
+            [ends, begins].into_iter().flatten().filter(|&edge| edge > id).min()
+        };
+        [edge(&self.acked), edge(&self.found)].into_iter().flatten().min()
     }
 
     /// Whether some record with this id is known to stand at this offset.
@@ -297,10 +323,9 @@ impl Log {
         }
         let mut best = 0;
         for pieces in [&self.acked, &self.found] {
-            for piece in pieces.iter().rev() {
-                if piece.offset >= end {
-                    continue;
-                }
+            // Ids and offsets rise together, so that pieces are in order of both.
+            let below = pieces.partition_point(|piece| piece.offset < end);
+            for piece in pieces.iter().take(below).rev() {
                 if piece.last_offset() < best {
                     break;
                 }
@@ -368,6 +393,16 @@ mod tests {
         log.scanned(at(2), 0, 10, &Runs::one(1, 10), &Runs::one(0, 9));
         let pieces: Vec<_> = log.found().iter().map(|p| (p.id, p.offset, p.len)).collect();
         assert_eq!(pieces, [(1, 0, 3), (4, 3, 3), (7, 6, 4)]);
+    }
+
+    #[test]
+    fn a_record_that_the_oracle_did_not_write_has_no_id() {
+        let mut log = Log::default();
+        let ids: Runs = [0, 1, 2, 0].into_iter().collect();
+        log.scanned(at(1), 0, 4, &ids, &Runs::one(0, 3));
+        let pieces: Vec<_> = log.found().iter().map(|p| (p.id, p.offset, p.len)).collect();
+        assert_eq!(pieces, [(1, 1, 2)]);
+        assert_eq!(log.scans[0].ids.runs().collect::<Vec<_>>(), [(1, 2)]);
     }
 
     #[test]

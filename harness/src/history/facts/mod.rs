@@ -18,6 +18,7 @@ mod live;
 mod log;
 mod observe;
 mod observe_reader;
+mod owners;
 mod query;
 mod reads;
 mod runset;
@@ -34,6 +35,7 @@ pub use faults::{Fault, Faults};
 pub use life::{Claimed, Ended, Exit, HowEnded, Life, TOGETHER_US, is_terminal, shown};
 pub(crate) use log::not_tombstone;
 pub use log::{Bounds, Log, Piece, Scan};
+pub use owners::Owned;
 pub use reads::{Mark, Reach, Reads, Segment};
 pub use runset::RunSet;
 pub use snapshot::{Snapshot, partition_of};
@@ -157,6 +159,8 @@ pub struct Member {
     pub lives: Vec<usize>,
     /// Its last `hello`.
     pub hello: Option<Hello>,
+    /// Its adapter said anything at all.
+    pub spoke: bool,
     /// What it was to reach, each time it was started.
     pub targets: Vec<(Moment, Vec<LogEnd>)>,
 }

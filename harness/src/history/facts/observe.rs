@@ -71,6 +71,9 @@ impl Facts {
                 // A reader's clock can only be behind the receipt; ahead would be the clock estimate's error.
                 let us = (*reader_us).min(at.us);
                 let life = self.life_of(member, *inc, Moment { n: at.n, us });
+                if let Some(member) = self.members.get_mut(member) {
+                    member.spoke = true;
+                }
                 self.observe_reader(Moment { n: at.n, us }, member, life, event);
             }
             Event::Deviation { text } => self.troubles.deviations.push((at.n, text.clone())),

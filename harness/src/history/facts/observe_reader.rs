@@ -67,13 +67,18 @@ impl Facts {
                 }
             }
             ReaderEvent::Started => {
+                let mut again = false;
                 if let Some(life) = self.lives.get_mut(index) {
+                    again = life.started.is_some();
                     life.started.get_or_insert(at);
                     if open {
                         life.saw_reading(at);
                     }
                 }
-                self.excuse(at, index, "the reader started");
+                // A first start has nothing to go back from, and would excuse the whole of a quick catch-up.
+                if again {
+                    self.excuse(at, index, "the reader started again");
+                }
             }
             ReaderEvent::Stopped { reason, exception } => {
                 if let Some(exception) = exception {

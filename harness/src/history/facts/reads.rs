@@ -153,6 +153,9 @@ impl Reads {
         if last == Some(position) || (last.is_none() && position.is_none()) {
             return false;
         }
+        // Readers and oracle have different clocks and pipes; marks are in order of both number and time.
+        let us = self.marks.last().map_or(at.us, |mark| mark.at.us.max(at.us));
+        let at = Moment { n: at.n, us };
         self.marks.push(Mark { at, position });
         position > last.flatten()
     }
@@ -160,6 +163,15 @@ impl Reads {
     /// The patient's position now.
     pub fn position(&self) -> Option<u64> {
         self.marks.last().and_then(|mark| mark.position)
+    }
+
+    /// The patient's position at a time, as far as it was known before event `n`.
+    pub fn position_at(&self, us: u64, n: u64) -> Option<u64> {
+        let after = self.marks.partition_point(|mark| mark.at.us <= us && mark.at.n < n);
+        after
+            .checked_sub(1)
+            .and_then(|i| self.marks.get(i))
+            .and_then(|mark| mark.position)
     }
 
     /// The patient's position before event `n`.

@@ -80,12 +80,7 @@ impl ByHand {
             match core.hooks.turn() {
                 Turn::Poll | Turn::LeaveGroup => {}
                 Turn::Vanish => return End::Silent,
-                Turn::EndUntyped => {
-                    core.state().status = Status::Failed;
-                    core.sdk.status("failed", "");
-                    core.sdk.stopped("failed", None);
-                    return End::Said;
-                }
+                Turn::EndUntyped => return core.end_untyped(),
                 Turn::EndTyped => {
                     let last = core.state().last_error.clone();
                     return core.fail(Origin::Poll, last.unwrap_or_else(|| exceptions::plain("None", "")));

@@ -213,6 +213,15 @@ impl Core {
         End::Said
     }
 
+    /// What a mutant does: says that it has ended, and not why.
+    pub(super) fn end_untyped(&self) -> End {
+        self.state().status = Status::Failed;
+        self.notify();
+        self.sdk.status("failed", "");
+        self.sdk.stopped("failed", None);
+        End::Said
+    }
+
     /// Reports an error that does not end the reader.
     pub(super) fn met(&self, origin: Origin, exception: Box<Exception>) {
         self.state().last_error = Some(exception.clone());

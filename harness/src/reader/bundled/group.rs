@@ -116,6 +116,7 @@ impl Group {
             match core.hooks.turn() {
                 Turn::LeaveGroup => self.leave(client),
                 Turn::Vanish => return End::Silent,
+                Turn::EndUntyped => return core.end_untyped(),
                 _ => {}
             }
             if core.policy.consume == Consume::Once && self.interrupted.load(Ordering::Relaxed) {

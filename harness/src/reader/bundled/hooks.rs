@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use brokerfall_report::protocol::Heartbeat;
+use brokerfall_report::protocol::{Heartbeat, Start};
 
 use crate::reader::sdk::Sdk;
 
@@ -45,8 +45,8 @@ pub enum Turn {
 
 /// What a mutant changes. Every method has the correct reader's behaviour as its default.
 pub trait Hooks: Send + Sync {
-    /// A reader object was built.
-    fn built(&self, _sdk: &Sdk, _bootstrap: &str) {}
+    /// A reader object is about to be built.
+    fn built(&self, _sdk: &Sdk, _start: &Start) {}
 
     /// A record came from the client; `pass` delivers one.
     fn deliver(&self, record: Record, pass: &mut dyn FnMut(Record)) {

@@ -97,7 +97,7 @@ fn build(
         let text = format!("this reader is a {}, not a {}", kind.name(), start.kind.name());
         return Err(exceptions::plain("brokerfall::reader::bundled::WrongKind", &text));
     }
-    hooks.built(&sdk, &start.bootstrap);
+    hooks.built(&sdk, start);
     match kind {
         Kind::Table | Kind::Assign => Ok(by_hand::ByHand::start(start, policy, hooks, sdk)?),
         Kind::Group => Ok(group::Group::start(start, policy, hooks, sdk)?),
@@ -116,23 +116,9 @@ fn hello(name: &str, kind: Kind) -> Hello {
         "reset",
     ];
     match kind {
-        Kind::Table => capabilities.extend([
-            "snapshot",
-            "barrier",
-            "wait_caught_up",
-            "caught_up",
-            "callback.on_set",
-            "callback.on_delete",
-        ]),
-        Kind::Assign => capabilities.extend(["wait_caught_up", "caught_up", "callback.on_record"]),
-        Kind::Group => capabilities.extend([
-            "rebalanced",
-            "committed",
-            "commit",
-            "returned",
-            "session",
-            "callback.on_record",
-        ]),
+        Kind::Table => capabilities.extend(["snapshot", "barrier", "wait_caught_up", "caught_up"]),
+        Kind::Assign => capabilities.extend(["wait_caught_up", "caught_up"]),
+        Kind::Group => capabilities.extend(["rebalanced", "committed", "commit", "returned"]),
     }
     Hello {
         protocol: PROTOCOL,
