@@ -50,6 +50,10 @@ pub(super) fn judge(facts: &Facts) -> Outcome {
     for (topic, partition) in facts.planned_partitions() {
         let name = format!("{topic}-{partition}");
         let owned = owners.get(&name).map_or(&[][..], Vec::as_slice);
+        // Of a partition that no SyncGroup was seen to give away, the wire does not tell who owns it.
+        if owned.is_empty() {
+            continue;
+        }
         let reads = facts.partition(topic, partition).map(|of| &of.reads);
         for (calm_from, calm_to) in facts.faults().calm(end.us) {
             for (from, to) in unowned(owned, calm_from, calm_to) {

@@ -540,6 +540,12 @@ mod records {
             }
         };
         assert_violated("in_order", "id 6 came after 7", &of(stage(Stage::Steps)));
+        // A first start lets nothing go back, however close; one more in the same life does.
+        assert_violated("in_order", "id 6 came after 7", &of(says(ReaderEvent::Started)));
+        let mut again = of(says(ReaderEvent::Started));
+        again.insert(2, entry(2, 1000, says(ReaderEvent::Started)));
+        (0..).zip(&mut again).for_each(|(n, entry)| entry.n = n);
+        assert_held("in_order", &again);
         assert_held("in_order", &of(reset()));
         assert_held("in_order", &of(wire_error(1, "OFFSET_OUT_OF_RANGE")));
         assert_held("in_order", &of(synced("r1")));
@@ -914,6 +920,27 @@ mod group_member {
             "group_member",
             "partition orders-0 had no member for 7.9 s with 5 records waiting",
             &of(8000),
+        );
+    }
+
+    #[test]
+    fn reader_that_goes_on_without_its_group_violates_though_nothing_stands_still() {
+        let by_hand = |to_ms| {
+            let mut entries = history! { plan(Kind::Group);
+                0 => spawned("r1"), 10 => synced("r1"), 20 => produced(1, 100), 30 => delivered(1, 5), 100 => gone("r1"),
+            };
+            for (id, ms) in (6..).zip((500..=to_ms).step_by(500)) {
+                entries.push(entry(entries.len() as u64, ms, delivered(id, id)));
+            }
+            entries.push(entry(entries.len() as u64, to_ms, FIXED));
+            entries
+        };
+        // From 0.5 s on; the limit is 6 s.
+        assert_held("group_member", &by_hand(6_500));
+        assert_violated(
+            "group_member",
+            "was read for 6.5 s by a reader that was no member",
+            &by_hand(7_000),
         );
     }
 
