@@ -123,14 +123,12 @@ impl Gathering {
                 );
             }
             // Connections that a healthy reader opens say nothing; those since the fault do.
-            Event::WireConnection { change, count, .. } if self.fault_us.is_some() => {
+            // One that never said whose it is may be the harness's own probe of a port.
+            Event::WireConnection {
+                client, change, count, ..
+            } if is_harm(*change) || (self.fault_us.is_some() && !client.is_empty()) => {
                 self.wire.add(words::connection(*change).to_owned(), *count, first_s);
             }
-            Event::WireConnection {
-                change: change @ (ConnectionChange::ResetByLink | ConnectionChange::TurnedAway | ConnectionChange::Held),
-                count,
-                ..
-            } => self.wire.add(words::connection(*change).to_owned(), *count, first_s),
             Event::WireGroup {
                 change: GroupChange::Gone { how },
                 client,
@@ -366,7 +364,7 @@ impl Gathering {
     }
 
     /// The columns.
-    pub(super) fn finish(self) -> Columns {
+    pub(super) fn finish(mut self) -> Columns {
         let mut raised = Vec::new();
         if !self.raised.iter().any(|line| line.reached_caller) {
             raised.push(ColumnLine {
@@ -376,9 +374,27 @@ impl Gathering {
             });
         }
         raised.extend(self.returned.lines);
+        // What ended the reader first, what only its log holds last.
+        self.raised
+            .sort_by_key(|raised| (!raised.fatal, !raised.reached_caller));
         raised.extend(self.raised.into_iter().map(Raised::line));
+        let mut wire = self.wire.lines;
+        // What a broker said explains more than what became of connections, and harm more than coming and going; the
+        // sum of the requests stays last.
+        wire.sort_by_key(|line| {
+            CONNECTIONS
+                .iter()
+                .position(|change| words::connection(*change) == line.text)
+        });
+        let sum = wire
+            .iter()
+            .position(|line| line.first_s.is_none() && line.text.contains(" requests ("));
+        if let Some(sum) = sum {
+            let sum = wire.remove(sum);
+            wire.push(sum);
+        }
         Columns {
-            wire: self.wire.lines,
+            wire,
             raised,
             claimed: self.claimed.lines,
         }

@@ -1,9 +1,13 @@
 //! What the run loop asks while the run goes on, beside what the invariants ask too.
 
+use brokerfall_report::exception::Origin;
 use brokerfall_report::history::{ConnectionChange, Grade};
 
-use super::Facts;
-use super::life::HowEnded;
+use super::life::{HowEnded, shown};
+use super::{Facts, Moment};
+
+/// Standing still for this long with records waiting is felt; healthy readers of a quick link deliver within 0.3 s.
+const STANDING_US: u64 = 1_000_000;
 
 impl Facts {
     /// Highest grade of evidence that a fault has reached.
@@ -42,31 +46,52 @@ impl Facts {
             .all(|life| life.last_heartbeat.is_some_and(|at| at.n >= mark))
     }
 
-    /// How the reader itself showed since event `mark` that something was wrong; the first sign found.
-    pub fn reaction_since(&self, mark: u64) -> Option<String> {
-        let errors = self.errors_since(mark);
-        if errors > 0 {
-            return Some(format!("the reader reported {errors} error(s)"));
-        }
+    /// How the reader itself showed since `mark` that something was wrong: what came first. Starting up is no such sign,
+    /// nor is anything that the harness asked for.
+    pub fn reaction_since(&self, mark: Moment) -> Option<String> {
+        let mut signs: Vec<(Moment, String)> = Vec::new();
+        let first_error = self.errors().iter().find(|(at, ..)| at.n >= mark.n);
+        signs.extend(first_error.map(|(at, life, origin, _)| {
+            let member = self
+                .lives()
+                .get(*life)
+                .map_or("the reader", |life| life.member.as_str());
+            let label = self.seen().values().find(|seen| seen.first == *at);
+            let label = label.map_or_else(|| "an error again".to_owned(), |seen| shown(&seen.exception.label()));
+            let how = if *origin == Origin::Log { "logged" } else { "reported" };
+            (*at, format!("{member} {how} {label}"))
+        }));
         for life in self.lives() {
-            if let Some((_, state)) = life.status.iter().find(|(at, _)| at.n >= mark) {
-                return Some(format!(
-                    "the status of {} became {}",
-                    life.member,
-                    super::life::shown(state)
-                ));
-            }
-            if life.returned.iter().any(|(at, ..)| at.n >= mark) {
-                return Some(format!("a call of {} came back", life.member));
-            }
-            if life.exit.as_ref().is_some_and(|exit| exit.at.n >= mark) {
-                return Some(format!("the process of {} ended", life.member));
-            }
+            let member = &life.member;
+            signs.extend(
+                life.upset_since(mark)
+                    .map(|(at, what)| (at, format!("{member} {what}"))),
+            );
+            let returned = life.returned.iter().find(|(at, ..)| at.n >= mark.n);
+            signs.extend(returned.map(|(at, call, _)| (*at, format!("{} of {member} came back", shown(call)))));
+            let exit = life.exit.as_ref().filter(|exit| exit.at.n >= mark.n && !exit.asked);
+            signs.extend(exit.map(|exit| (exit.at, format!("the process of {member} ended"))));
         }
-        let connects = self.connections_since(mark, None, ConnectionChange::Opened);
-        if connects > 0 {
-            return Some(format!("the reader connected anew {connects} time(s)"));
+        // A connection that never said whose it is may be the harness's own probe of a port.
+        let anew = self.wire().connections.iter().find(|connection| {
+            connection.at.n >= mark.n && connection.change == ConnectionChange::Opened && !connection.client.is_empty()
+        });
+        signs.extend(anew.map(|connection| (connection.at, format!("{} connected anew", shown(&connection.client)))));
+        let end = self.end();
+        signs.retain(|(at, _)| at.n < end.n);
+        let first = signs.into_iter().min_by_key(|(at, _)| *at).map(|(_, text)| text);
+        first.or_else(|| self.standing_since(mark))
+    }
+
+    /// Whether the reader has made no progress for a while, with records waiting.
+    fn standing_since(&self, mark: Moment) -> Option<String> {
+        let born = self.lives().iter().map(|life| life.born.us).max()?;
+        let since = mark.us.max(born).max(self.last_progress_us().unwrap_or(0));
+        let stood = self.now().us.saturating_sub(since);
+        if stood < STANDING_US || self.fixed().is_some() {
+            return None;
         }
-        None
+        let lag = self.lag();
+        (lag > 0).then(|| format!("no record arrived for {:.1} s while {lag} waited", stood as f64 / 1e6))
     }
 }
