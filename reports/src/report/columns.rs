@@ -442,17 +442,16 @@ impl Gathering {
 }
 
 impl Raised {
-    fn line(self) -> ColumnLine {
+    fn line(mut self) -> ColumnLine {
         let in_log = words::origin(Origin::Log);
-        let short = |name: &'_ str| {
-            if name == in_log && self.routes.len() > 1 {
-                "log"
-            } else {
-                name
-            }
-            .to_owned()
-        };
-        let routes: Vec<_> = self.routes.iter().map(|(name, _)| short(name)).collect();
+        let several = self.routes.len() > 1;
+        // Where the caller met it comes first.
+        self.routes.sort_by_key(|(name, _)| name == in_log);
+        let routes = self.routes.iter().map(|(name, _)| match name.as_str() {
+            name if name == in_log && several => "log",
+            name => name,
+        });
+        let routes: Vec<_> = routes.collect();
         ColumnLine {
             text: format!("{} ({})", self.text, routes.join("; ")),
             // One exception often surfaces by several ways; adding them up would count it twice.

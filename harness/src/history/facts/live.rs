@@ -1,6 +1,8 @@
 //! What the run loop asks while the run goes on, beside what the invariants ask too.
 
-use brokerfall_report::exception::Origin;
+use std::collections::BTreeSet;
+
+use brokerfall_report::exception::{Exception, Origin};
 use brokerfall_report::history::{ConnectionChange, Grade};
 
 use super::life::{HowEnded, shown};
@@ -56,10 +58,10 @@ impl Facts {
                 .lives()
                 .get(*life)
                 .map_or("the reader", |life| life.member.as_str());
-            let label = self.seen().values().find(|seen| seen.first == *at);
-            let label = label.map_or_else(|| "an error again".to_owned(), |seen| shown(&seen.exception.label()));
+            let seen = self.seen().values().find(|seen| seen.first == *at);
+            let what = seen.map_or_else(|| "an error again".to_owned(), |seen| described(&seen.exception));
             let how = if *origin == Origin::Log { "logged" } else { "reported" };
-            (*at, format!("{member} {how} {label}"))
+            (*at, format!("{member} {how} {what}"))
         }));
         for life in self.lives() {
             let member = &life.member;
@@ -72,15 +74,31 @@ impl Facts {
             let exit = life.exit.as_ref().filter(|exit| exit.at.n >= mark.n && !exit.asked);
             signs.extend(exit.map(|exit| (exit.at, format!("the process of {member} ended"))));
         }
-        // A connection that never said whose it is may be the harness's own probe of a port.
-        let anew = self.wire().connections.iter().find(|connection| {
-            connection.at.n >= mark.n && connection.change == ConnectionChange::Opened && !connection.client.is_empty()
-        });
-        signs.extend(anew.map(|connection| (connection.at, format!("{} connected anew", shown(&connection.client)))));
+        signs.extend(self.connected_anew(mark));
         let end = self.end();
         signs.retain(|(at, _)| at.n < end.n);
         let first = signs.into_iter().min_by_key(|(at, _)| *at).map(|(_, text)| text);
         first.or_else(|| self.standing_since(mark))
+    }
+
+    /// The first connection of a client of which one was cut off before; the first ones of a reader that starts are no
+    /// sign of anything.
+    fn connected_anew(&self, mark: Moment) -> Option<(Moment, String)> {
+        let mut cut_off = BTreeSet::new();
+        for connection in self.wire().connections.iter().filter(|one| one.at.n >= mark.n) {
+            let client = connection.client.as_str();
+            match connection.change {
+                ConnectionChange::ClosedByBroker | ConnectionChange::ResetByLink => {
+                    cut_off.insert(client);
+                }
+                // One that never said whose it is may be the harness's own probe of a port.
+                ConnectionChange::Opened if !client.is_empty() && cut_off.contains(client) => {
+                    return Some((connection.at, format!("{} connected anew", shown(client))));
+                }
+                _ => {}
+            }
+        }
+        None
     }
 
     /// Whether the reader has made no progress for a while, with records waiting.
@@ -93,5 +111,111 @@ impl Facts {
         }
         let lag = self.lag();
         (lag > 0).then(|| format!("no record arrived for {:.1} s while {lag} waited", stood as f64 / 1e6))
+    }
+}
+
+/// An exception by its type; a plain line of a log by what it says.
+fn described(exception: &Exception) -> String {
+    if exception.type_name.starts_with("log:") {
+        return format!("`{}`", shown(&exception.message));
+    }
+    shown(&exception.label())
+}
+
+#[cfg(test)]
+mod tests {
+    use brokerfall_report::exception::Origin;
+    use brokerfall_report::history::{ConnectionChange, Entry, Event};
+    use brokerfall_report::protocol::{Claims, Kind};
+
+    use crate::history::facts::Moment;
+    use crate::invariant::support::*;
+
+    fn connection(client: &str, change: ConnectionChange) -> Event {
+        Event::WireConnection {
+            client: client.to_owned(),
+            node: 1,
+            change,
+            count: 1,
+        }
+    }
+
+    /// What was felt since the fault, which the histories here inject at 15 ms.
+    fn felt(entries: &[Entry]) -> Option<String> {
+        let injecting = entries
+            .iter()
+            .find(|entry| matches!(entry.event, Event::Injecting { .. }))
+            .unwrap();
+        facts(entries).reaction_since(Moment {
+            n: injecting.n + 1,
+            us: injecting.at_us,
+        })
+    }
+
+    #[test]
+    fn reader_that_comes_up_under_a_fault_reacts_to_nothing() {
+        let entries = history! { with_fault(Kind::Table, "partition");
+            0 => produced(1, 10), 5 => spawned("r1"), 15 => injecting("partition"),
+            20 => connection("r1", ConnectionChange::Opened), 21 => status("unstarted"), 25 => status("loading"),
+            26 => heartbeat("loading", Claims::default()), 30 => connection("r1", ConnectionChange::Opened),
+            40 => delivered(1, 10), 45 => status("caught_up"), 50 => heartbeat("caught_up", healthy()),
+        };
+        assert_eq!(felt(&entries), None);
+    }
+
+    #[test]
+    fn what_the_harness_does_itself_is_no_reaction() {
+        let entries = history! { with_fault(Kind::Table, "pause-broker");
+            0 => produced(1, 10), 5 => spawned("r1"), 10 => delivered(1, 10), 15 => injecting("pause-broker"),
+            20 => connection("", ConnectionChange::ClosedByBroker), 30 => connection("", ConnectionChange::Opened),
+            40 => exited_by("r1", Some(0), None, true),
+        };
+        assert_eq!(felt(&entries), None);
+    }
+
+    #[test]
+    fn status_that_comes_with_the_claim_not_to_be_healthy_is_felt() {
+        let unwell = Claims {
+            healthy: Some(false),
+            ..Claims::default()
+        };
+        let entries = history! { with_fault(Kind::Table, "answer-error");
+            0 => produced(1, 10), 5 => spawned("r1"), 15 => injecting("answer-error"), 21 => status("loading"),
+            50 => status("degraded"), 60 => heartbeat("degraded", unwell),
+        };
+        assert_eq!(felt(&entries).unwrap(), "r1 showed the status `degraded`");
+    }
+
+    #[test]
+    fn sign_that_came_first_is_the_one_that_is_told() {
+        let entries = history! { with_fault(Kind::Table, "panic-callback");
+            0 => produced(1, 10), 5 => spawned("r1"), 10 => delivered(1, 10), 12 => heartbeat("caught_up", healthy()),
+            15 => injecting("panic-callback"), 20 => error(Origin::Log, false, "builtins.ValueError"), 21 => status("failed"),
+        };
+        assert_eq!(felt(&entries).unwrap(), "r1 logged builtins.ValueError");
+    }
+
+    #[test]
+    fn connection_after_one_that_was_cut_off_is_felt() {
+        let entries = history! { with_fault(Kind::Table, "kill-broker");
+            0 => produced(1, 10), 5 => spawned("r1"), 10 => delivered(1, 10), 15 => injecting("kill-broker"),
+            16 => connection("r1", ConnectionChange::ClosedByBroker), 900 => connection("r1", ConnectionChange::Opened),
+        };
+        assert_eq!(felt(&entries).unwrap(), "r1 connected anew");
+    }
+
+    #[test]
+    fn standing_still_with_records_waiting_is_felt_after_a_second() {
+        let until = |ms: u64| {
+            history! { with_fault(Kind::Table, "pause-broker");
+                0 => produced(1, 10), 5 => spawned("r1"), 10 => delivered(1, 10), 15 => injecting("pause-broker"),
+                20 => produced(11, 14), ms => heartbeat("caught_up", healthy()),
+            }
+        };
+        assert_eq!(felt(&until(1014)), None);
+        assert_eq!(
+            felt(&until(1015)).unwrap(),
+            "no record arrived for 1.0 s while 4 waited"
+        );
     }
 }
