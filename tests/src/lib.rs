@@ -5,7 +5,9 @@ pub mod mutants;
 use std::path::Path;
 
 use brokerfall::reader::Launch;
+use brokerfall::reader::catalogue::{ReaderError, Readers};
 use brokerfall::reader::manifest::Manifest;
+use brokerfall::reader::provision::ProvisionOptions;
 use brokerfall_report::history::{Declares, ReaderInfo};
 use brokerfall_report::protocol::Kind;
 
@@ -26,5 +28,32 @@ pub fn launch(adapter: &Path, mode: &str) -> Launch {
         manifest: Manifest::bare("broken", Kind::Group, command.clone()),
         command,
         lock: None,
+    }
+}
+
+/// A version of ktables to start, with `--with` and `--runtime`, or `None` (said aloud) where its environment cannot be had
+/// on this machine.
+///
+/// # Panics
+/// When it cannot be had for any other reason; on CI, where the index is in reach, for every reason.
+#[expect(clippy::print_stdout, reason = "tests show what is installed and what is skipped")]
+pub fn ktables(version: &str, with: &[&str], runtime: Option<&str>, cache: &Path) -> Option<Launch> {
+    let options = ProvisionOptions {
+        with: with.iter().map(|&one| one.to_owned()).collect(),
+        runtime: runtime.map(str::to_owned),
+        cache: Some(cache.to_owned()),
+        progress: &|step| println!("{step}"),
+        ..ProvisionOptions::default()
+    };
+    let readers = Readers::load(&[]).expect("the embedded manifests are sound");
+    match readers.resolve(&format!("ktables@{version}"), &options) {
+        Ok(mut launches) => Some(launches.remove(0)),
+        Err(error @ (ReaderError::NoRuntime { .. } | ReaderError::Provision { .. }))
+            if std::env::var_os("CI").is_none() =>
+        {
+            println!("skipped: ktables {version} cannot be installed here: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
     }
 }

@@ -1,11 +1,7 @@
 //! The ktables adapter on the bare mock cluster, driven over the protocol: it must show what was measured by hand, of the
 //! bad release and of the good ones.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "helpers of tests: a panic fails the test, and a skip is said aloud"
-)]
+#![expect(clippy::unwrap_used, reason = "helpers of tests: a panic fails the test")]
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
@@ -14,8 +10,6 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use brokerfall::reader::Launch;
-use brokerfall::reader::catalogue::{ReaderError, Readers};
-use brokerfall::reader::provision::ProvisionOptions;
 use brokerfall_report::exception::{Exception, FrameOf, Origin, Relation};
 use brokerfall_report::history::Generator;
 use brokerfall_report::protocol::{
@@ -40,27 +34,12 @@ fn ktables(version: &str) -> Option<Launch> {
 
 /// The same with `--with` and `--runtime`.
 fn ktables_with(version: &str, with: &[&str], runtime: Option<&str>) -> Option<Launch> {
-    let options = ProvisionOptions {
-        with: with.iter().map(|&one| one.to_owned()).collect(),
-        runtime: runtime.map(str::to_owned),
-        cache: Some(PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("brokerfall-cache")),
-        progress: &|step| println!("{step}"),
-        ..ProvisionOptions::default()
-    };
-    match Readers::load(&[])
-        .unwrap()
-        .resolve(&format!("ktables@{version}"), &options)
-    {
-        Ok(mut launches) => Some(launches.remove(0)),
-        // On CI the index is in reach, so there a failure to install is one of ours.
-        Err(error @ (ReaderError::NoRuntime { .. } | ReaderError::Provision { .. }))
-            if std::env::var_os("CI").is_none() =>
-        {
-            println!("skipped: ktables {version} cannot be installed here: {error}");
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
+    brokerfall_tests::ktables(version, with, runtime, &cache())
+}
+
+/// The cache of these tests, which outlives them.
+fn cache() -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("brokerfall-cache")
 }
 
 /// A mock cluster with one topic and a producer of its own.

@@ -214,7 +214,7 @@ def exception_tree(exc, frames, _relation=None, _seen=None):
     below = []
     if exc.__cause__ is not None:
         below.append((exc.__cause__, "cause"))
-    elif exc.__context__ is not None and not exc.__suppress_context__:
+    elif exc.__context__ is not None and not exc.__suppress_context__ and not comes_of(exc.__context__, exc):
         below.append((exc.__context__, "context"))
     # ExceptionGroup of 3.11 and of the backport alike.
     joined = getattr(exc, "exceptions", None)
@@ -230,6 +230,16 @@ def exception_tree(exc, frames, _relation=None, _seen=None):
     if stack:
         tree["frames"] = stack
     return tree
+
+
+def comes_of(later, exc):
+    """Whether `later` was raised because of `exc`. Python names such a one as the context of `exc` when `exc` is raised
+    again while `later` unwinds; it explains nothing, and whether it is there depends on the moment of looking."""
+    for _ in range(MAX_EXCEPTIONS):
+        later = later.__cause__ or later.__context__
+        if later is None or later is exc:
+            return later is exc
+    return False
 
 
 # -- events ---------------------------------------------------------------------------------------------------------

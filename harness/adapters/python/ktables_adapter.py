@@ -5,6 +5,7 @@ beginning whatever `reset` says. Its observers get key and value: the record id 
 the key. `status` and `failure` are the public properties to gate liveness on, so they are what is claimed.
 """
 
+import asyncio
 import dataclasses
 import re
 import threading
@@ -85,7 +86,13 @@ class KtablesAdapter(brokerfall_adapter.AsyncAdapter):
         await self._open()
 
     async def restart(self):
-        await self.stop(0)
+        try:
+            await self.stop(0)
+        except (SystemExit, KeyboardInterrupt, asyncio.CancelledError):
+            raise
+        except BaseException as exc:
+            # `stop` raises what ended the table when that was no Exception. The object is thrown away either way.
+            sdk.emitter.error(exc, "reader")
         await self._open()
 
     async def _open(self):

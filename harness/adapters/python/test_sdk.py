@@ -245,6 +245,22 @@ class Exceptions(unittest.TestCase):
         self.assertEqual(sdk.exception_tree(ConnectionRefusedError(111, "refused"), self.frames)["code"]["name"], "ECONNREFUSED")
         self.assertNotIn("code", sdk.exception_tree(ValueError(29), self.frames))
 
+    def test_what_came_of_an_exception_is_not_named_as_its_context(self):
+        died = ValueError("died")
+        try:
+            try:
+                raise RuntimeError("did not start") from died
+            finally:
+                try:
+                    raise died
+                except ValueError:
+                    pass
+        except RuntimeError as exc:
+            started = exc
+        self.assertIs(died.__context__, started)
+        self.assertNotIn("children", sdk.exception_tree(died, self.frames))
+        self.assertEqual(sdk.exception_tree(started, self.frames)["children"][0]["relation"], "cause")
+
     def test_chain_that_bites_its_tail_ends(self):
         one, two = ValueError("one"), ValueError("two")
         one.__cause__, two.__cause__ = two, one

@@ -90,7 +90,7 @@ impl Fault for DeleteSegments {
                 (told > 0).then(|| format!("{told} Fetch response(s) of {watched}: OFFSET_OUT_OF_RANGE"))
             }),
             felt: Box::new(move |facts, since| {
-                let resets = facts.resets_since(since);
+                let resets = facts.resets_since(since.n);
                 (resets > 0).then(|| format!("the reader reported {resets} reset(s)"))
             }),
             strikes_later: true,

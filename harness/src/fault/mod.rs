@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::{ClusterError, NodeId};
-use crate::history::facts::Facts;
+use crate::history::facts::{Facts, Moment};
 use crate::link::LinkError;
 use crate::oracle::OracleError;
 use crate::reader::host::{HostError, ReaderProcess};
@@ -101,8 +101,8 @@ pub struct Injected {
 /// Looks for evidence in the facts; says what it found.
 pub type Look = Box<dyn Fn(&Facts) -> Option<String> + Send + Sync>;
 
-/// Looks for a reaction of the reader since the event of this number; says what it found.
-pub type Feel = Box<dyn Fn(&Facts, u64) -> Option<String> + Send + Sync>;
+/// Looks for a reaction of the reader since this moment; says what it found.
+pub type Feel = Box<dyn Fn(&Facts, Moment) -> Option<String> + Send + Sync>;
 
 /// The undoing of one fault.
 #[async_trait]

@@ -170,17 +170,43 @@ impl Fault for PanicCallback {
             }),
             felt: reaction(),
             strikes_later: true,
-            heal: Box::new(Spent {}),
+            heal: Box::new(Armed {
+                command: self.command(),
+                callback: self.callback_text(),
+            }),
         })
     }
 }
 
-/// An armed callback strikes as often as it was told; the adapter keeps no switch to take it back.
-struct Spent {}
+/// A callback that was armed in every process that ran then.
+struct Armed {
+    command: ArmCallback,
+    callback: &'static str,
+}
 
 #[async_trait]
-impl Heal for Spent {
-    async fn heal(self: Box<Self>, _rig: &Rig) -> Result<String, FaultError> {
-        Ok("nothing stays in force between brokers and reader".into())
+impl Heal for Armed {
+    async fn heal(self: Box<Self>, rig: &Rig) -> Result<String, FaultError> {
+        // Taken back, so that a callback that always raises does not meet the sentinel or a cure as well. A process that
+        // is gone took its fault with it, and a call that hangs hangs on.
+        for reader in rig.readers() {
+            if !rig.recorder.with(|facts| facts.is_alive(reader.member())) {
+                continue;
+            }
+            let disarm = ArmCallback {
+                times: Times::Count(0),
+                ..self.command.clone()
+            };
+            let done = reader.ask(Command::ArmCallback(disarm), PROOF).await?;
+            if !done.ok {
+                return Err(FaultError::NotProven {
+                    what: format!("that {} is disarmed", self.callback),
+                    seen: done
+                        .error
+                        .map_or_else(|| "the adapter said no".into(), |error| error.label()),
+                });
+            }
+        }
+        Ok(format!("{} is disarmed", self.callback))
     }
 }

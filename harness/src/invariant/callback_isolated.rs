@@ -1,12 +1,16 @@
 //! `callback_isolated`: a user callback raised once, and the reader lives, every other record is delivered, the failure
 //! reached a log, a handler or the status, and the library's own count of callback errors (if it has one) rose by exactly
 //! the number raised.
+//!
+//! Where the scenario lets the reader end (a base exception, one that is always raised), an honest end is none of this
+//! invariant's business.
 
+use brokerfall_report::history::ExpectedEnd;
 use brokerfall_report::verdict::{FailureKind, Outcome};
 
 use super::progress::{behind, ends_kind, standstills};
 use super::{held, not_applicable, of_kind, owed, runs_text, seconds, undecided, violated};
-use crate::history::facts::{Facts, Moment};
+use crate::history::facts::{Facts, HowEnded, Moment};
 
 /// A library counts a moment after the callback raised. Twice the pause between two heartbeats, and below the second for
 /// which scenarios keep the fault: the count of the last heartbeat is always judged.
@@ -44,6 +48,12 @@ pub(super) fn judge(facts: &Facts) -> Outcome {
         .life_ended(*index, end.us)
         .filter(|ended| ended.event < end.n && ended.at_us >= first.us)
     {
+        let may_end = facts
+            .opened()
+            .is_some_and(|opened| opened.expect.outcome != ExpectedEnd::Recovers);
+        if may_end && ended.how == HowEnded::Honest {
+            return not_applicable("a reader that goes on: it ended honestly, which this callback fault allows");
+        }
         let kind = ends_kind(std::slice::from_ref(&ended));
         let text = format!("{whose}, {} {}", ended.member, ended.text);
         return of_kind(violated(events(ended.event), text), kind, Some(behind(facts)));

@@ -230,8 +230,15 @@ pub(super) fn compare(
             continue;
         }
         if last.live {
-            let wants = if last.tombstone { "deleted by" } else { "id" };
-            add(&mut differences.stale, format!("{key}: id {id}, {wants} {}", last.id));
+            let wants = if last.tombstone {
+                "in spite of its tombstone"
+            } else {
+                "instead of"
+            };
+            add(
+                &mut differences.stale,
+                format!("{key} shows id {id} {wants} {}", last.id),
+            );
         } else {
             // Its last record has left the log; so have, by retention, all before it.
             add(&mut differences.expired, format!("{key}: id {id}"));

@@ -44,6 +44,9 @@ pub(super) fn judge(facts: &Facts) -> Outcome {
     if !texts.is_empty() {
         return of_kind(violated(events, texts.join("; ")), FailureKind::Stuck, None);
     }
+    if !judged && !facts.cures().is_empty() {
+        return undecided("the reader was renewed by a cure before it could be stopped");
+    }
     if !judged {
         return undecided("no reader was there to be stopped");
     }

@@ -691,7 +691,7 @@ mod converges {
         );
         assert_violated(
             "converges",
-            "1 keys stale (such as p0-k1: id 4, id 7)",
+            "1 keys stale (such as p0-k1 shows id 4 instead of 7)",
             &table(&[("p0-k0", Some(6)), ("p0-k1", Some(4)), ("p0-k2", Some(8))]),
         );
         assert_violated(
@@ -717,7 +717,7 @@ mod converges {
         plan.topics[0].generator.tombstone_every = Some(11);
         assert_violated(
             "converges",
-            "p0-k1: id 1, deleted by 11",
+            "p0-k1 shows id 1 in spite of its tombstone 11",
             &history! { plan;
                 0 => spawned("r1"), 10 => produced(1, 1), 10 => produced(11, 11), 20 => delivered(1, 1), 30 => QUIET, 40 => asked(9, "snapshot"),
                 50 => snapshot_part(9, &[("p0-k1", Some(1))]), 51 => done(9, None), 60 => FIXED,
@@ -873,6 +873,26 @@ mod callbacks {
                 (9000, FIXED),
             ]),
         );
+    }
+
+    #[test]
+    fn honest_end_that_the_scenario_allows_is_not_judged_here() {
+        let died = run(vec![
+            (25, status("failed")),
+            (26, error(Origin::Reader, true, "builtins.KeyboardInterrupt")),
+            (9000, FIXED),
+        ]);
+        let mut allowed = died.clone();
+        allowed[0].event = brokerfall_report::history::Event::Opened(Box::new(expecting(
+            with_fault(Kind::Table, "panic-callback"),
+            ExpectedEnd::RecoversOrEnds,
+        )));
+        assert!(matches!(
+            outcome_of("callback_isolated", &allowed),
+            Outcome::NotApplicable { .. }
+        ));
+        assert_held("recovers", &allowed);
+        assert_violated("callback_isolated", "shows the status `failed`", &died);
     }
 
     #[test]

@@ -153,8 +153,17 @@ async fn diagnose(rig: &Rig) -> Result<(), RunError> {
     };
     let can_restart = rig.readers().iter().all(|reader| restartable(reader.member()));
     if can_restart {
-        super::steps::ask_all(rig, || Command::Restart).await;
-        if cured(rig, Renewed::Object, 2).await? {
+        let answers = super::steps::ask_all(rig, || Command::Restart).await;
+        let refused = answers.iter().flatten().find(|done| !done.ok);
+        if let Some(refused) = refused {
+            // It says itself that it does not come back, so there is nothing to wait for.
+            let error = refused.error.as_ref().map_or_else(String::new, |error| error.label());
+            rig.recorder.record(Event::Cure {
+                renewed: Renewed::Object,
+                worked: false,
+                text: format!("closing and rebuilding it failed with {error}"),
+            });
+        } else if cured(rig, Renewed::Object, 2).await? {
             return Ok(());
         }
     }

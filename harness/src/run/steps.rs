@@ -207,15 +207,14 @@ async fn take(rig: &Arc<Rig>, index: usize, step: &Step) -> Result<bool, RunErro
                 }
             }
         }
-        Action::Snapshot => ask_all(rig, || Command::Snapshot).await,
+        // What they answer is judged from the history.
+        Action::Snapshot => drop(ask_all(rig, || Command::Snapshot).await),
         Action::Barrier => {
-            ask_all(rig, || Command::Barrier {
-                timeout_ms: millis(COMMAND),
-            })
-            .await
+            let timeout_ms = millis(COMMAND);
+            drop(ask_all(rig, || Command::Barrier { timeout_ms }).await);
         }
-        Action::Commit => ask_all(rig, || Command::Commit).await,
-        Action::Restart => ask_all(rig, || Command::Restart).await,
+        Action::Commit => drop(ask_all(rig, || Command::Commit).await),
+        Action::Restart => drop(ask_all(rig, || Command::Restart).await),
         Action::Join => join(rig, &step.name).await,
     }
     moved(StepState::Done, String::new());
@@ -285,7 +284,7 @@ async fn inject(rig: &Arc<Rig>, step: &Step, spec: &FaultSpec, grade: Grade) -> 
         text: fault.text(),
         emulated: fault.emulated(rig),
     });
-    let mark = recorder.mark();
+    let mark = recorder.with(Facts::now);
     if fault.closes_path() {
         recorder.record(Event::Path {
             open: false,
@@ -307,12 +306,15 @@ async fn inject(rig: &Arc<Rig>, step: &Step, spec: &FaultSpec, grade: Grade) -> 
     let (watched, watching) = (name.clone(), rig.clone());
     let must_strike_in_catch_up = rig.plan.phase == Phase::CatchUp && step.when.before_start;
     let delivered = injected.delivered;
-    let struck = recorder.lookout(move |facts| delivered(facts).map(|proof| (proof, facts.reached_targets())));
+    let struck =
+        recorder.lookout(move |facts| delivered(facts).map(|proof| (proof, facts.reached_targets(), facts.now())));
     rig.watch(tokio::spawn(async move {
         let recorder = &watching.recorder;
         // OK to end without a word: the recorder lives as long as the run.
-        let Ok((proof, too_late)) = struck.await else { return };
-        let delivered = recorder.record(Event::Delivered {
+        let Ok((proof, too_late, struck)) = struck.await else {
+            return;
+        };
+        recorder.record(Event::Delivered {
             fault: watched.clone(),
             proof,
         });
@@ -323,7 +325,7 @@ async fn inject(rig: &Arc<Rig>, step: &Step, spec: &FaultSpec, grade: Grade) -> 
                 text: "the catch-up was over before the fault struck".into(),
             });
         }
-        let since = if injected.strikes_later { delivered } else { mark };
+        let since = if injected.strikes_later { struck } else { mark };
         if let Some(proof) = recorder
             .wait_until(FOREVER, |facts| (injected.felt)(facts, since))
             .await
@@ -427,14 +429,13 @@ async fn wait_for_grade(rig: &Rig, fault: &InForce) {
         .await;
 }
 
-/// Asks every member the same; answers stand in the history.
-pub(super) async fn ask_all(rig: &Rig, command: impl Fn() -> Command) {
-    let answers: Vec<Result<Done, HostError>> = futures::future::join_all(rig.readers().iter().map(|reader| {
+/// Asks every member the same. The answers stand in the history too.
+pub(super) async fn ask_all(rig: &Rig, command: impl Fn() -> Command) -> Vec<Result<Done, HostError>> {
+    futures::future::join_all(rig.readers().iter().map(|reader| {
         let command = command();
         async move { reader.ask(command, COMMAND).await }
     }))
-    .await;
-    drop(answers);
+    .await
 }
 
 pub(super) fn millis(duration: Duration) -> u64 {

@@ -1,9 +1,10 @@
 //! The sentences that more than one renderer says. Nothing here is escaped: each renderer does that for its output.
 
+use crate::history::Grade;
 use crate::report::{
     ColumnLine, CureReport, Evidence, LimitReport, Report, RunReport, SignalReport, Summary, Violation,
 };
-use crate::verdict::Verdict;
+use crate::verdict::{Outcome, Verdict};
 use crate::words;
 
 /// A length of time as people say it; round ones, such as limits, without decimals.
@@ -102,14 +103,26 @@ pub(super) fn failure(run: &RunReport) -> String {
     kind.into_iter().chain(behind(run)).collect::<Vec<_>>().join(", ")
 }
 
-/// How long a passed run took to recover, and what was left of the window.
+/// How long a passed run took to recover, and what was left of the window; or how it ended, where it may.
 pub(super) fn recovery(run: &RunReport) -> Option<String> {
-    let took = secs(run.timings.recovery_ms? / 1000.0);
+    let Some(took_ms) = run.timings.recovery_ms else {
+        return end_allowed(run);
+    };
+    let took = secs(took_ms / 1000.0);
     let within = run.limits.iter().find(|limit| limit.name == "within");
     let left = within
         .and_then(|limit| limit.margin)
         .map_or(String::new(), |left| format!(", {} left", secs(left)));
     Some(format!("recovered in {took}{left}"))
+}
+
+/// How a reader ended that was allowed to.
+fn end_allowed(run: &RunReport) -> Option<String> {
+    let recovers = run.findings.iter().find(|finding| finding.invariant == "recovers")?;
+    match &recovers.outcome {
+        Outcome::Held { text } if !text.is_empty() => Some(text.clone()),
+        _ => None,
+    }
 }
 
 /// What is proven of one fault; `brief` leaves the proof of the heal to the files.
@@ -123,8 +136,15 @@ pub(super) fn evidence(evidence: &Evidence, brief: bool) -> String {
     let mut parts = Vec::new();
     match evidence.reached {
         Some(reached) => {
-            let proof = evidence.proofs.iter().rev().find(|proof| proof.grade == reached);
-            let proof = proof.map_or(String::new(), |proof| format!(" ({})", proof.text));
+            // What hit the reader and what it showed of it: two facts, and the first is the harder.
+            let shown = |grade: Grade| {
+                let proof = evidence.proofs.iter().rev().find(|proof| proof.grade == grade);
+                proof.map_or(String::new(), |proof| format!(" ({})", proof.text))
+            };
+            if reached == Grade::Felt {
+                parts.push(format!("{}{}", words::grade(Grade::Delivered), shown(Grade::Delivered)));
+            }
+            let proof = shown(reached);
             let asked = if reached < evidence.asked {
                 format!(", asked for {}", words::grade(evidence.asked))
             } else {

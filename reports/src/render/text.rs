@@ -16,7 +16,7 @@ use crate::words;
 /// A reader's string longer than this is cut; `report.json` has it whole.
 const LONGEST: usize = 240;
 /// Sentences of one column that are shown.
-const SENTENCES: usize = 5;
+const SENTENCES: usize = 6;
 /// Width of the verdict in front of a run.
 const VERDICT: usize = 15;
 
@@ -190,7 +190,7 @@ fn passed(page: &mut Page, run: &RunReport) {
     if parts.is_empty() {
         parts.push("no fault".to_owned());
     }
-    parts.extend(sentences::recovery(run));
+    parts.extend(sentences::recovery(run).map(|text| show(&text)));
     parts.extend(run.remarks.iter().map(|remark| show(remark)));
     page.field("", &parts.join("; "));
 }

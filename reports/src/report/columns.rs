@@ -17,6 +17,9 @@ const SILENCE_US: u64 = 2_000_000;
 pub(super) struct Gathering {
     fault_us: Option<u64>,
     wire: Tally,
+    harmed: Tally,
+    traffic: Tally,
+    requests_sum: Option<ColumnLine>,
     requests: BTreeMap<String, u64>,
     requests_since_us: Option<u64>,
     last_request_us: Option<u64>,
@@ -25,6 +28,8 @@ pub(super) struct Gathering {
     commands: BTreeMap<(String, u64), String>,
     claimed: Tally,
     claims: BTreeMap<String, Claim>,
+    /// Members that tell a change of their status as it happens.
+    tell_status: BTreeSet<String>,
     /// Numbers of the events in which a barrier was answered with `reached`.
     pub(super) barriers: BTreeSet<u64>,
 }
@@ -36,8 +41,26 @@ struct Raised {
     masked: String,
     text: String,
     routes: Vec<(String, u64)>,
-    reached_caller: bool,
+    rank: Rank,
     first_s: Option<f64>,
+}
+
+/// How near an exception came to the caller.
+#[derive(Debug, Clone, Copy)]
+struct Rank {
+    fatal: bool,
+    reached_caller: bool,
+}
+
+impl Rank {
+    const ANSWER: Rank = Rank {
+        fatal: false,
+        reached_caller: true,
+    };
+    const LAST_WORD: Rank = Rank {
+        fatal: true,
+        reached_caller: true,
+    };
 }
 
 /// What a member claimed last.
@@ -123,14 +146,20 @@ impl Gathering {
                 );
             }
             // Connections that a healthy reader opens say nothing; those since the fault do.
-            Event::WireConnection { change, count, .. } if self.fault_us.is_some() => {
-                self.wire.add(words::connection(*change).to_owned(), *count, first_s);
-            }
+            // One that never said whose it is may be the harness's own probe of a port.
             Event::WireConnection {
-                change: change @ (ConnectionChange::ResetByLink | ConnectionChange::TurnedAway | ConnectionChange::Held),
-                count,
-                ..
-            } => self.wire.add(words::connection(*change).to_owned(), *count, first_s),
+                client, change, count, ..
+            } => {
+                let text = words::connection(*change).to_owned();
+                match change {
+                    ConnectionChange::Opened | ConnectionChange::ClosedByClient => {
+                        if self.fault_us.is_some() && !client.is_empty() {
+                            self.traffic.add(text, *count, first_s);
+                        }
+                    }
+                    _ => self.harmed.add(text, *count, first_s),
+                }
+            }
             Event::WireGroup {
                 change: GroupChange::Gone { how },
                 client,
@@ -181,30 +210,34 @@ impl Gathering {
 
     /// Exceptions of any time at which the patient lived, closing included.
     pub(super) fn raised(&mut self, at_us: u64, member: &str, event: &ReaderEvent) {
-        let (exception, route, reached_caller, count) = match event {
+        let (exception, route, of, count) = match event {
             ReaderEvent::Error {
                 origin,
                 fatal,
                 exception,
                 count,
             } => {
-                let fatal = if *fatal { ", fatal" } else { "" };
-                (
-                    exception,
-                    format!("{}{fatal}", words::origin(*origin)),
-                    *origin != Origin::Log,
-                    *count,
-                )
+                let word = if *fatal { ", fatal" } else { "" };
+                let of = Rank {
+                    fatal: *fatal,
+                    reached_caller: *origin != Origin::Log,
+                };
+                (exception, format!("{}{word}", words::origin(*origin)), of, *count)
             }
             ReaderEvent::Stopped {
                 exception: Some(exception),
                 ..
-            } => (exception, "given as the reason of its end".to_owned(), true, 1),
+            } => (
+                exception,
+                "given as the reason of its end".to_owned(),
+                Rank::LAST_WORD,
+                1,
+            ),
             ReaderEvent::Returned {
                 call,
                 error: Some(exception),
                 ..
-            } => (exception, format!("returned by {call}"), true, 1),
+            } => (exception, format!("returned by {call}"), Rank::ANSWER, 1),
             ReaderEvent::Returned { call, error: None, .. } => {
                 let text = format!("{call} returned without an error");
                 self.returned.add(text, 1, self.since_fault(at_us));
@@ -214,14 +247,14 @@ impl Gathering {
                 let Some(exception) = &done.error else { return };
                 let command = self.commands.get(&(member.to_owned(), done.id));
                 let command = command.map_or("a command", String::as_str);
-                (exception, format!("answer to {command}"), true, 1)
+                (exception, format!("answer to {command}"), Rank::ANSWER, 1)
             }
             _ => return,
         };
-        self.add_raised(at_us, exception, route, reached_caller, count);
+        self.add_raised(at_us, exception, route, of, count);
     }
 
-    fn add_raised(&mut self, at_us: u64, exception: &Exception, route: String, reached_caller: bool, count: u64) {
+    fn add_raised(&mut self, at_us: u64, exception: &Exception, route: String, of: Rank, count: u64) {
         // Codes are part of the chain and told apart; only messages are masked.
         let (chain, text) = (exception.chain(), with_messages(exception));
         let masked = mask(&text);
@@ -232,7 +265,8 @@ impl Gathering {
             .find(|known| known.chain == chain && known.masked == masked);
         match known {
             Some(known) => {
-                known.reached_caller |= reached_caller;
+                known.rank.fatal |= of.fatal;
+                known.rank.reached_caller |= of.reached_caller;
                 match known.routes.iter_mut().find(|(name, _)| *name == route) {
                     Some((_, times)) => *times = times.saturating_add(count),
                     None => known.routes.push((route, count)),
@@ -243,7 +277,7 @@ impl Gathering {
                 masked,
                 text,
                 routes: vec![(route, count)],
-                reached_caller,
+                rank: of,
                 first_s,
             }),
         }
@@ -254,6 +288,9 @@ impl Gathering {
         match event {
             ReaderEvent::Heartbeat(heartbeat) => self.claims_now(member, &heartbeat.state, &heartbeat.claims, at_us),
             ReaderEvent::Status { state, detail } => {
+                if !self.tell_status.contains(member) {
+                    self.tell_status.insert(member.to_owned());
+                }
                 let known = self.claims.get_mut(member);
                 let changed = known.as_ref().is_none_or(|claim| claim.state != *state);
                 if let Some(claim) = known {
@@ -294,10 +331,17 @@ impl Gathering {
     }
 
     fn claims_now(&mut self, member: &str, state: &str, claims: &Claims, at_us: u64) {
-        let changed = self.claims.get(member).is_none_or(|known| {
-            let same = known.claims.caught_up == claims.caught_up && known.claims.healthy == claims.healthy;
-            known.state != state || !same
-        });
+        // Until it says otherwise, a reader is taken not to have caught up.
+        let caught_up = |claims: &Claims| claims.caught_up.unwrap_or(false);
+        let changed = match self.claims.get(member) {
+            None => caught_up(claims) || claims.healthy.is_some(),
+            Some(known) => {
+                let told = self.tell_status.contains(member);
+                caught_up(&known.claims) != caught_up(claims)
+                    || known.claims.healthy != claims.healthy
+                    || (known.state != state && !told)
+            }
+        };
         let claim = Claim {
             state: state.to_owned(),
             claims: claims.clone(),
@@ -362,13 +406,17 @@ impl Gathering {
         };
         let per_s = sum as f64 / seconds(at_us.saturating_sub(since)).max(0.001);
         let text = format!("{sum} requests ({}), {per_s:.1}/s, {end}", most.join(", "));
-        self.wire.add(text, sum, None);
+        self.requests_sum = Some(ColumnLine {
+            text,
+            count: sum,
+            first_s: None,
+        });
     }
 
     /// The columns.
-    pub(super) fn finish(self) -> Columns {
+    pub(super) fn finish(mut self) -> Columns {
         let mut raised = Vec::new();
-        if !self.raised.iter().any(|line| line.reached_caller) {
+        if !self.raised.iter().any(|line| line.rank.reached_caller) {
             raised.push(ColumnLine {
                 text: "none raised".to_owned(),
                 count: 0,
@@ -376,9 +424,17 @@ impl Gathering {
             });
         }
         raised.extend(self.returned.lines);
+        // What ended the reader first, what only its log holds last.
+        self.raised
+            .sort_by_key(|raised| (!raised.rank.fatal, !raised.rank.reached_caller));
         raised.extend(self.raised.into_iter().map(Raised::line));
+        // What a broker said explains more than what became of connections, and harm more than coming and going.
+        let mut wire = self.wire.lines;
+        wire.extend(self.harmed.lines);
+        wire.extend(self.traffic.lines);
+        wire.extend(self.requests_sum);
         Columns {
-            wire: self.wire.lines,
+            wire,
             raised,
             claimed: self.claimed.lines,
         }
@@ -386,8 +442,16 @@ impl Gathering {
 }
 
 impl Raised {
-    fn line(self) -> ColumnLine {
-        let routes: Vec<_> = self.routes.iter().map(|(name, _)| name.as_str()).collect();
+    fn line(mut self) -> ColumnLine {
+        let in_log = words::origin(Origin::Log);
+        let several = self.routes.len() > 1;
+        // Where the caller met it comes first.
+        self.routes.sort_by_key(|(name, _)| name == in_log);
+        let routes = self.routes.iter().map(|(name, _)| match name.as_str() {
+            name if name == in_log && several => "log",
+            name => name,
+        });
+        let routes: Vec<_> = routes.collect();
         ColumnLine {
             text: format!("{} ({})", self.text, routes.join("; ")),
             // One exception often surfaces by several ways; adding them up would count it twice.

@@ -17,6 +17,7 @@ pub(super) struct Lag {
     from_start: bool,
     logs: BTreeMap<Partition, Log>,
     standing_since_us: Option<u64>,
+    has_moved: bool,
 }
 
 #[derive(Debug, Default)]
@@ -62,6 +63,7 @@ impl Lag {
             Event::Reader { event, .. } => self.reader_said(event),
             _ => return,
         };
+        self.has_moved |= moved;
         if moved || self.behind() == Some(0) {
             self.standing_since_us = None;
         }
@@ -121,6 +123,11 @@ impl Lag {
                 Some(log.end.saturating_sub(next.max(log.start)))
             })
             .reduce(u64::saturating_add)
+    }
+
+    /// Whether the reader has moved at all.
+    pub(super) fn has_moved(&self) -> bool {
+        self.has_moved
     }
 
     /// Since when the reader has been behind without moving, microseconds.

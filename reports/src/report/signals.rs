@@ -4,16 +4,24 @@ use super::SignalReport;
 use super::columns::{exit, seconds};
 use super::lag::Lag;
 use crate::exception::{Exception, Origin};
-use crate::history::{Event, GroupChange};
+use crate::history::{Event, GroupChange, Phase};
 use crate::protocol::{Claims, ReaderEvent};
 
 /// A lag that stands still this long is what an alert would fire on; shorter ones are ordinary reading.
 const STANDING_US: u64 = 1_000_000;
+/// The same for a reader that has not moved yet: starting takes some of it.
+const STARTING_US: u64 = 5_000_000;
 
 /// The signals of a run, in the order of the report.
 #[derive(Debug, Default)]
 pub(super) struct Signals {
     fault_us: Option<u64>,
+    /// The reader had caught up before the first fault, by the plan.
+    live: bool,
+    /// Changes of the status tell something: the reader was well before, or has said that it is not.
+    settled: bool,
+    /// A change of the status while it came up, which tells something only if it turns out to be unwell.
+    coming_up: Option<Told>,
     state: Option<String>,
     claims: Option<Claims>,
     makes_claims: bool,
@@ -42,12 +50,19 @@ fn tell(slot: &mut Option<Told>, at_us: u64, text: impl FnOnce() -> String) {
 impl Signals {
     pub(super) fn fault_begins(&mut self, at_us: u64) {
         self.fault_us = Some(at_us);
+        self.settled |= self.live;
     }
 
     /// Takes in one event of the time that is judged; `lag` has taken it in already.
     pub(super) fn observe(&mut self, at_us: u64, event: &Event, lag: &Lag) {
-        if let Event::Reader { event, .. } = event {
-            self.reader_said(at_us, event);
+        match event {
+            Event::Opened(opened) => self.live = !matches!(opened.phase, Phase::Start | Phase::CatchUp),
+            Event::Spawned { .. } => {
+                (self.state, self.claims, self.coming_up) = (None, None, None);
+                self.settled = false;
+            }
+            Event::Reader { event, .. } => self.reader_said(at_us, event),
+            _ => {}
         }
         let Some(fault_us) = self.fault_us else { return };
         match event {
@@ -80,9 +95,10 @@ impl Signals {
     }
 
     fn look_at_lag(&mut self, at_us: u64, fault_us: u64, lag: &Lag) {
+        let alert_after = if lag.has_moved() { STANDING_US } else { STARTING_US };
         let standing = lag
             .standing_since_us()
-            .map(|since| since.max(fault_us).saturating_add(STANDING_US));
+            .map(|since| since.max(fault_us).saturating_add(alert_after));
         if let Some(alert_us) = standing.filter(|alert_us| *alert_us <= at_us) {
             let behind = lag.behind().unwrap_or(0);
             tell(&mut self.lag, alert_us, || format!("standing still, {behind} behind"));
@@ -97,6 +113,7 @@ impl Signals {
                 self.claims_now(at_us, &heartbeat.claims);
             }
             ReaderEvent::Status { state, .. } => self.state_now(at_us, state),
+            ReaderEvent::CaughtUp => self.is_well(),
             ReaderEvent::Error { origin, exception, .. } if after_fault => match origin {
                 Origin::Log => tell(&mut self.log, at_us, || exception.chain()),
                 Origin::Reader | Origin::Poll | Origin::Background => self.api_error(at_us, exception),
@@ -119,6 +136,19 @@ impl Signals {
 
     fn api_error(&mut self, at_us: u64, exception: &Exception) {
         tell(&mut self.error, at_us, || exception.chain());
+        self.is_unwell();
+    }
+
+    fn is_well(&mut self) {
+        self.settled = true;
+        self.coming_up = None;
+    }
+
+    fn is_unwell(&mut self) {
+        self.settled = true;
+        if let Some(told) = self.coming_up.take() {
+            self.status.get_or_insert(told);
+        }
     }
 
     fn state_now(&mut self, at_us: u64, state: &str) {
@@ -127,13 +157,24 @@ impl Signals {
         }
         let before = self.state.replace(state.to_owned());
         if let (Some(before), true) = (before, self.fault_us.is_some()) {
-            tell(&mut self.status, at_us, || format!("\"{before}\" became \"{state}\""));
+            let slot = if self.settled {
+                &mut self.status
+            } else {
+                self.coming_up = None;
+                &mut self.coming_up
+            };
+            tell(slot, at_us, || format!("\"{before}\" became \"{state}\""));
         }
     }
 
     fn claims_now(&mut self, at_us: u64, claims: &Claims) {
         self.makes_claims |= claims.caught_up.is_some() || claims.healthy.is_some() || claims.lag.is_some();
         let before = self.claims.replace(claims.clone()).unwrap_or_default();
+        if claims.healthy == Some(false) {
+            self.is_unwell();
+        } else if claims.healthy == Some(true) || claims.caught_up == Some(true) {
+            self.is_well();
+        }
         if self.fault_us.is_none() {
             return;
         }

@@ -176,6 +176,34 @@ impl Life {
         self.status.last().map(|(_, state)| state.as_str())
     }
 
+    /// What it first showed since `mark` that no reader shows that comes up or goes on: a status that is terminal, follows
+    /// better days, or comes with the claim not to be healthy; or such a claim; or being blocked.
+    pub(super) fn upset_since(&self, mark: Moment) -> Option<(Moment, String)> {
+        let well = |claims: &Claims| claims.healthy == Some(true) || claims.caught_up == Some(true);
+        let was_well = |at: Moment| {
+            self.caught_up.iter().any(|seen| seen.n < at.n)
+                || self
+                    .claims
+                    .iter()
+                    .any(|claimed| claimed.from.n < at.n && well(&claimed.claims))
+        };
+        let unwell = |claimed: &&Claimed| claimed.from.n >= mark.n && claimed.claims.healthy == Some(false);
+        let unwell_from = self.claims.iter().find(unwell).map(|claimed| claimed.from);
+        let last_before = |at: Moment| self.status.iter().rfind(|(status, _)| status.n <= at.n);
+        let unwell_status = unwell_from.and_then(last_before).map(|(at, _)| *at);
+        let status = self.status.iter().enumerate().find(|(i, (at, state))| {
+            at.n >= mark.n && (is_terminal(state) || (*i > 0 && (was_well(*at) || unwell_status == Some(*at))))
+        });
+        let status = status.map(|(_, (at, state))| (*at, format!("showed the status `{}`", shown(state))));
+        let claim = unwell_from.map(|at| (at, "claimed not to be healthy any more".to_owned()));
+        let blocked = self.blocked.iter().find(|(since, _)| *since >= mark.us);
+        let blocked = blocked.map(|&(us, _)| (Moment { n: mark.n, us }, "gave no sign of life".to_owned()));
+        [status, claim, blocked]
+            .into_iter()
+            .flatten()
+            .min_by_key(|(at, _)| at.us)
+    }
+
     /// Whether the harness asked it to close, so that closing is no sign of anything.
     fn is_closing(&self) -> bool {
         self.asked_to_stop.is_some() || self.asked_to_restart.is_some()

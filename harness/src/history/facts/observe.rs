@@ -265,9 +265,13 @@ impl Facts {
                 });
             }
             Event::WireConnection {
-                node, change, count, ..
+                client,
+                node,
+                change,
+                count,
             } => self.wire.connections.push(Connection {
                 at,
+                client: client.clone(),
                 node: *node,
                 change: *change,
                 count: *count,

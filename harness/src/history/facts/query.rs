@@ -521,14 +521,6 @@ impl Facts {
         entered.count() as u64
     }
 
-    /// Error events from event `mark` on, repetitions counted.
-    pub fn errors_since(&self, mark: u64) -> u64 {
-        self.errors
-            .iter()
-            .filter(|(at, ..)| at.n >= mark)
-            .fold(0, |sum, (.., count)| sum.saturating_add(*count))
-    }
-
     /// Error events: when, which life, where they surfaced, how many.
     pub fn errors(&self) -> &[(Moment, usize, brokerfall_report::exception::Origin, u64)] {
         &self.errors

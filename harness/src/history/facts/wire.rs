@@ -79,10 +79,12 @@ pub struct Commit {
 }
 
 /// Changes of connections.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Connection {
     /// When.
     pub at: Moment,
+    /// `client.id`; empty until a request told it.
+    pub client: String,
     /// Broker.
     pub node: i32,
     /// What.
