@@ -61,18 +61,23 @@ impl Group {
 
     /// Everybody that descends from this child but left its group (`setsid`), found by the mark.
     pub fn strays(&self) -> Vec<Stat> {
-        let mut all = proc::all();
-        all.retain(|stat| {
+        self.strays_of(&proc::all())
+    }
+
+    fn strays_of(&self, all: &[Stat]) -> Vec<Stat> {
+        let strays = all.iter().filter(|stat| {
             stat.group != self.pid && stat.is_alive() && stat.started >= self.started && self.is_marked(stat)
         });
-        all
+        strays.cloned().collect()
     }
 
     /// Members and strays, named.
     pub fn left(&self) -> Vec<Process> {
-        self.members()
+        let all = proc::all();
+        let members = self.members_of(&all);
+        members
             .into_iter()
-            .chain(self.strays())
+            .chain(self.strays_of(&all))
             .map(proc::describe)
             .collect()
     }

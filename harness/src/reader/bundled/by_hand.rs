@@ -12,7 +12,7 @@ use brokerfall_report::protocol::{Callback, Heartbeat, Kind, ReaderEvent, Reset,
 use rdkafka::consumer::Consumer;
 use rdkafka::error::KafkaError;
 
-use super::client::{self, Backoff, Client, POLL, Remedy};
+use super::client::{self, ASSIGNS_APART_MS, Backoff, Client, POLL, Remedy};
 use super::core::{Core, End, Place, Status};
 use super::hooks::{Hooks, Record, Turn};
 use super::policy::{OutOfRange, Policy};
@@ -98,6 +98,7 @@ impl ByHand {
                         located = true;
                         out_of_range = None;
                         backoff.reset();
+                        ask_at_ms = core.sdk.now_ms() + ASSIGNS_APART_MS;
                     }
                     Err(NotLocated::Forbidden(exception)) => return core.fail(Origin::Poll, exception),
                     Err(NotLocated::Asked(error)) => {

@@ -13,7 +13,7 @@ use rdkafka::consumer::{CommitMode, Consumer};
 use rdkafka::error::{KafkaResult, RDKafkaErrorCode};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
-use super::client::{self, ASK, Backoff, Client, POLL, Remedy};
+use super::client::{self, ASK, ASSIGNS_APART_MS, Backoff, Client, POLL, Remedy};
 use super::core::{Core, End, Place, Progress, Status};
 use super::hooks::{Hooks, Record, Turn};
 use super::policy::{Consume, Policy};
@@ -134,6 +134,7 @@ impl Group {
                     Ok(None) => {
                         out_of_range = None;
                         backoff.reset();
+                        ask_at_ms = core.sdk.now_ms() + ASSIGNS_APART_MS;
                     }
                     Ok(Some(end)) => return end,
                     Err(error) => {

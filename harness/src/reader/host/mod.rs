@@ -245,6 +245,9 @@ impl ReaderProcess {
     /// [`HostError::NotProven`] when the kernel does not show it in time.
     pub async fn kill(&self) -> Result<String, HostError> {
         let before = self.exited();
+        if let (Some(exit), true) = (&before, self.shared.lock().nothing_left) {
+            return Ok(self.reaped(exit));
+        }
         self.shared.lock().told_to_end = true;
         self.shared.group.kill_all();
         let exit = match before {
@@ -259,7 +262,11 @@ impl ReaderProcess {
             return Err(self.not_proven("an empty process group", first));
         }
         self.spawner.forget(&self.shared.group);
-        Ok(format!("process {} {} and is reaped", self.pid(), exit.text()))
+        Ok(self.reaped(&exit))
+    }
+
+    fn reaped(&self, exit: &Exit) -> String {
+        format!("process {} {} and is reaped", self.pid(), exit.text())
     }
 
     /// How it ended; `None` while it runs.
@@ -333,6 +340,9 @@ impl ReaderProcess {
         loop {
             looks.tick().await;
             let left = self.shared.group.left();
+            if left.is_empty() && self.exited().is_some() {
+                self.shared.lock().nothing_left = true;
+            }
             if left.is_empty() || Instant::now() >= deadline {
                 return left.iter().map(ToString::to_string).collect();
             }

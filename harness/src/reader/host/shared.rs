@@ -53,6 +53,8 @@ pub(super) struct State {
     pub(super) paused: bool,
     /// Asked to end, by command or signal.
     pub(super) told_to_end: bool,
+    /// It is reaped, and no process of it was left at the last look: none can come any more.
+    pub(super) nothing_left: bool,
     /// It has said `stopped`, and not `started` since.
     pub(super) said_stopped: bool,
 }

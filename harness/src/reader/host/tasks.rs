@@ -65,6 +65,7 @@ pub(super) fn start(
             waiting: BTreeMap::new(),
             paused: false,
             told_to_end: false,
+            nothing_left: false,
             said_stopped: false,
         }),
     });
