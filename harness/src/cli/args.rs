@@ -68,7 +68,7 @@ pub(crate) struct RunArgs {
     #[arg(long = "reader", value_name = "READER")]
     pub(crate) readers: Vec<String>,
     /// Put any program that speaks the adapter protocol under test; needs --kind.
-    #[arg(long, value_name = "CMD", requires = "kind")]
+    #[arg(long, value_name = "CMD", requires = "kind", conflicts_with_all = ["readers", "with", "runtime"])]
     pub(crate) adapter: Option<String>,
     /// Kind of the reader behind --adapter.
     #[arg(long, value_name = "KIND", requires = "adapter")]
@@ -88,7 +88,7 @@ pub(crate) struct RunArgs {
     /// Runs at a time; default the number of cores.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) jobs: Option<u16>,
-    /// Seed of everything random; default 0.
+    /// Seed of everything random; each repeat takes the next one.
     #[arg(long, value_name = "S", default_value_t = 0)]
     pub(crate) seed: u64,
     /// Run everything this often.
@@ -100,7 +100,7 @@ pub(crate) struct RunArgs {
     /// `all` keeps the histories of passed runs too.
     #[arg(long, value_enum, default_value_t = KeepArg::Failed)]
     pub(crate) keep: KeepArg,
-    /// Leave cluster and link running after a failure, with their addresses, until Ctrl-C; needs --jobs 1.
+    /// Leave cluster and link running after a failure, with their addresses, until SIGINT or SIGTERM; needs --jobs 1.
     #[arg(long)]
     pub(crate) keep_up: bool,
     /// Only the runs that did not end as expected the last time.

@@ -42,7 +42,7 @@ fn run_all(modes: &[(&str, &str)], whose: VoidWhose) -> Bench {
         "--out",
         "out",
         "--jobs",
-        "4",
+        "8",
     ];
     for (mode, _) in modes {
         bench.reader(mode, "group", &[BROKEN, mode]);

@@ -3,7 +3,7 @@
 use crate::bench::Bench;
 
 /// Arguments after `run`, and what must be said of them.
-const BAD_RUNS: [(&[&str], &str); 21] = [
+const BAD_RUNS: [(&[&str], &str); 23] = [
     (
         &["control/idel"],
         "unknown scenario `control/idel` (did you mean `control/idle`?)",
@@ -24,6 +24,22 @@ const BAD_RUNS: [(&[&str], &str); 21] = [
     (&["control/idle", "--reader", ""], "unknown reader ``"),
     (&["control/idle", "--adapter", "x"], "--kind <KIND>"),
     (&["control/idle", "--kind", "group"], "--adapter <CMD>"),
+    (
+        &[
+            "control/idle",
+            "--adapter",
+            "x",
+            "--kind",
+            "group",
+            "--reader",
+            "ktables",
+        ],
+        "cannot be used with",
+    ),
+    (
+        &["control/idle", "--adapter", "x", "--kind", "group", "--with", "a==1"],
+        "cannot be used with",
+    ),
     (
         &["control/idle", "--adapter", "", "--kind", "group"],
         "the adapter's command is empty",
