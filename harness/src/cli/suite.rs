@@ -11,7 +11,7 @@ use brokerfall_report::report::{Report, RunReport, StaleEntry};
 use brokerfall_report::verdict::{ExitCode, Verdict};
 use tokio::sync::Semaphore;
 
-use super::args::{KeepArg, RunArgs};
+use super::args::{ClusterArg, KeepArg, RunArgs};
 use super::error::SuiteError;
 use super::out::{Out, run_folder};
 use super::pairing::{self, Asked, Pair};
@@ -90,6 +90,11 @@ pub(crate) async fn run(args: RunArgs) -> Result<ExitCode, SuiteError> {
         done: AtomicUsize::new(0),
         cancel,
     });
+    if suite.args.cluster == ClusterArg::Auto {
+        suite
+            .progress
+            .say("cluster mock (--cluster auto): the fastest that there is, and so far the only one");
+    }
     let mut runs = carry_out(&suite, pairs, jobs).await;
     runs.extend(away);
     let stale = if full_catalogue {

@@ -203,3 +203,27 @@ fn adapter_check_of_a_correct_adapter_finds_nothing() {
     }
     bench.assert_clean();
 }
+
+#[test]
+fn adapter_without_what_the_scenario_needs_is_a_named_skip_and_nothing_was_judged() {
+    let bench = Bench::new();
+    bench.reader("plain", "group", &[BROKEN, "good"]);
+    let scenario = "callback-panic/on-record-live";
+    let ended = bench.run([
+        "run",
+        scenario,
+        "--readers-dir",
+        "readers",
+        "--out",
+        "out",
+        "--reader",
+        "plain",
+    ]);
+    ended.assert_code(13).assert_calm();
+    let report = bench.report();
+    let run = report.runs.first().unwrap();
+    assert_eq!(run.verdict, Verdict::Skipped, "{}", run.cause);
+    let skip = run.skipped.as_ref().unwrap();
+    assert!(skip.reason.contains("needs `arm_callback`"), "{}", skip.reason);
+    assert!(skip.enable.contains("`arm_callback` in its hello"), "{}", skip.enable);
+}
