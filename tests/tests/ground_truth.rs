@@ -230,7 +230,7 @@ fn compare(row: &Row, run: &RunReport, artifacts: &Path) -> Vec<String> {
 }
 
 /// Rows by reader, in the order of the file.
-fn by_reader<'a>(rows: &'a [Row], of: impl Fn(&Row) -> bool) -> Vec<Vec<&'a Row>> {
+fn by_reader(rows: &[Row], of: impl Fn(&Row) -> bool) -> Vec<Vec<&Row>> {
     let mut readers: Vec<Vec<&Row>> = Vec::new();
     for row in rows.iter().filter(|row| of(row)) {
         match readers.iter_mut().find(|known| known[0].reader == row.reader) {
