@@ -7,6 +7,7 @@ use brokerfall_report::protocol::{self, ArmCallback, Command, Raise, Times};
 use serde::{Deserialize, Serialize};
 
 use super::{Fault, FaultError, Heal, Injected, PROOF, reaction};
+use crate::reader::host::HostError;
 use crate::run::rig::Rig;
 use crate::scenario::duration;
 
@@ -187,17 +188,18 @@ struct Armed {
 #[async_trait]
 impl Heal for Armed {
     async fn heal(self: Box<Self>, rig: &Rig) -> Result<String, FaultError> {
-        // Taken back, so that a callback that always raises does not meet the sentinel or a cure as well. A process that
-        // is gone took its fault with it, and a call that hangs hangs on.
+        // Taken back, so that a callback that always raises does not meet the sentinel or a cure as well. A call that
+        // hangs hangs on.
         for reader in rig.readers() {
-            if !rig.recorder.with(|facts| facts.is_alive(reader.member())) {
-                continue;
-            }
             let disarm = ArmCallback {
                 times: Times::Count(0),
                 ..self.command.clone()
             };
-            let done = reader.ask(Command::ArmCallback(disarm), PROOF).await?;
+            let done = match reader.ask(Command::ArmCallback(disarm), PROOF).await {
+                // A process that is gone took its fault with it.
+                Err(HostError::Exited { .. }) => continue,
+                answer => answer?,
+            };
             if !done.ok {
                 return Err(FaultError::NotProven {
                     what: format!("that {} is disarmed", self.callback),

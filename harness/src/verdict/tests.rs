@@ -206,6 +206,25 @@ fn adapter_that_ends_before_its_hello_voids() {
 }
 
 #[test]
+fn starvation_voids_only_where_the_reader_was_judged() {
+    let starved = |ms: u64, gap_ms: u64| {
+        let mut entries = plain();
+        // It starts at 3 ms, and its verdict is fixed at 1,400 ms.
+        entries.push(entry(0, 3, asked(1, "start")));
+        entries.push(entry(0, ms, Event::Starved { gap_ms }));
+        entries.sort_by_key(|entry| entry.at_us);
+        for (n, entry) in entries.iter_mut().enumerate() {
+            entry.n = n as u64;
+        }
+        judge(&entries).verdict
+    };
+    assert_eq!(starved(2, 2000), Verdict::Passed);
+    assert_eq!(starved(1300, 1100), Verdict::Void);
+    assert_eq!(starved(1450, 1049), Verdict::Void);
+    assert_eq!(starved(2600, 1200), Verdict::Passed);
+}
+
+#[test]
 fn evidence_proven_in_spite_of_an_earlier_doubt_counts() {
     // The first look did not show it, a later one did.
     let entries = with(

@@ -3,8 +3,8 @@
 use brokerfall_report::history::{Grade, Proof};
 use brokerfall_report::verdict::{Finding, Outcome, VoidReason, VoidWhose};
 
-use crate::history::facts::Facts;
-use crate::invariant::{Invariant, patients_ended};
+use crate::history::facts::{Facts, Moment};
+use crate::invariant::{Invariant, by_id, patients_ended};
 
 /// A gap of the sampler above this starved the harness, milliseconds.
 const STARVED_MS: u64 = 1000;
@@ -151,16 +151,11 @@ pub(super) fn environment(facts: &Facts) -> Vec<VoidReason> {
             vec![*n],
         );
     }
-    if let Some((n, gap_ms)) = troubles
-        .starved
-        .iter()
-        .filter(|(_, gap)| *gap > STARVED_MS)
-        .max_by_key(|(_, gap)| *gap)
-    {
+    if let Some((at, gap_ms)) = starved(facts) {
         add(
             VoidWhose::Machine,
             format!("the machine starved the harness for {gap_ms} ms (lower --jobs)"),
-            vec![*n],
+            vec![at.n],
         );
     }
     if troubles.interrupted.is_none() && facts.closed().is_none() {
@@ -171,6 +166,23 @@ pub(super) fn environment(facts: &Facts) -> Vec<VoidReason> {
         );
     }
     voids
+}
+
+/// The longest time for which the machine left the harness no turn while the reader was judged. Before the reader was told
+/// to start nothing is measured, and after its verdict was fixed only how it stopped.
+fn starved(facts: &Facts) -> Option<(Moment, u64)> {
+    let start = facts.asked().iter().find(|asked| asked.command == "start");
+    let from_us = start.map_or(0, |asked| asked.at.us);
+    let stop = by_id("stops_cleanly").map(|invariant| (invariant.judge)(facts));
+    let until_us = match stop {
+        Some(Outcome::Violated { .. }) => u64::MAX,
+        _ => facts.end().us,
+    };
+    let within =
+        |at: &Moment, gap_ms: u64| at.us > from_us && at.us.saturating_sub(gap_ms.saturating_mul(1000)) < until_us;
+    let gaps = facts.troubles().starved.iter().copied();
+    gaps.filter(|(at, gap_ms)| *gap_ms > STARVED_MS && within(at, *gap_ms))
+        .max_by_key(|(_, gap_ms)| *gap_ms)
 }
 
 fn grade_name(grade: Grade) -> &'static str {

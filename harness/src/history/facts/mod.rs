@@ -176,8 +176,8 @@ pub struct Troubles {
     pub unmet: Vec<(u64, u32, String, String)>,
     /// The cluster deviated.
     pub deviations: Vec<(u64, String)>,
-    /// The machine starved the harness: gap in milliseconds.
-    pub starved: Vec<(u64, u64)>,
+    /// The machine starved the harness: when the gap ended, and its length in milliseconds.
+    pub starved: Vec<(Moment, u64)>,
     /// Harness or environment failed.
     pub failures: Vec<(u64, FailureOf, String)>,
     /// The run cannot take place: reason, what would enable it.

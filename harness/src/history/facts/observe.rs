@@ -84,7 +84,7 @@ impl Facts {
                 text: text.clone(),
             }),
             Event::Failure { of, text } => self.troubles.failures.push((at.n, *of, text.clone())),
-            Event::Starved { gap_ms } => self.troubles.starved.push((at.n, *gap_ms)),
+            Event::Starved { gap_ms } => self.troubles.starved.push((at, *gap_ms)),
             Event::Skipped { reason, enable } => {
                 self.troubles.skipped = Some((at.n, reason.clone(), enable.clone()));
             }
