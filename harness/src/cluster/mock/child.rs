@@ -15,6 +15,7 @@ use rdkafka::producer::{Producer, ProducerContext, ThreadedProducer};
 
 use super::ffi;
 use super::pipe::{Ask, Command, Tell};
+use super::wake::Waker;
 
 /// Versions that the mock advertises and cannot speak, limited to those that work (librdkafka 2.12.1):
 /// JoinGroup 6 and SyncGroup 4 read an int32 where the flexible format has a varint, LeaveGroup 3 reads a member id where
@@ -38,7 +39,7 @@ pub fn main(args: &[String]) -> ExitCode {
         return ExitCode::from(2);
     };
     match start(brokers) {
-        Ok(producer) => serve(producer),
+        Ok((producer, waker)) => serve(producer, &waker),
         Err(reason) => {
             tell(&Tell::Unable { reason });
             ExitCode::FAILURE
@@ -46,7 +47,7 @@ pub fn main(args: &[String]) -> ExitCode {
     }
 }
 
-fn start(brokers: u32) -> Result<ThreadedProducer<Complaints>, String> {
+fn start(brokers: u32) -> Result<(ThreadedProducer<Complaints>, Waker), String> {
     let mut config = ClientConfig::new();
     config
         .set("test.mock.num.brokers", brokers.to_string())
@@ -55,23 +56,27 @@ fn start(brokers: u32) -> Result<ThreadedProducer<Complaints>, String> {
     // Its error's text is all that goes through the pipe.
     let producer = ThreadedProducer::from_config_and_context(&config, Complaints).map_err(|cause| cause.to_string())?;
     let client = producer.client();
-    if !ffi::set_initial_rebalance_delay_ms(client, 0) {
+    let cluster = client.mock_cluster().ok_or("the client holds no mock cluster")?;
+    let listening = cluster.bootstrap_servers();
+    let waker = Waker::start(listening.split(',').flat_map(str::parse).collect());
+    if !waker.hand_over(|| ffi::set_initial_rebalance_delay_ms(client, 0)) {
         return Err("the client holds no mock cluster".to_owned());
     }
     for (key, max) in CAPS {
-        if !ffi::set_api_versions(client, key, Some((0, max))) {
+        if !waker.hand_over(|| ffi::set_api_versions(client, key, Some((0, max)))) {
             return Err(format!("api {key} could not be limited to version {max}"));
         }
     }
     for key in HIDDEN {
-        if !ffi::set_api_versions(client, key, None) {
+        if !waker.hand_over(|| ffi::set_api_versions(client, key, None)) {
             return Err(format!("api {key} could not be hidden"));
         }
     }
-    Ok(producer)
+    drop(cluster);
+    Ok((producer, waker))
 }
 
-fn serve(producer: ThreadedProducer<Complaints>) -> ExitCode {
+fn serve(producer: ThreadedProducer<Complaints>, waker: &Waker) -> ExitCode {
     let Some(cluster) = producer.client().mock_cluster() else {
         return ExitCode::FAILURE;
     };
@@ -91,7 +96,8 @@ fn serve(producer: ThreadedProducer<Complaints>) -> ExitCode {
                 continue;
             }
         };
-        let error = carry_out(&cluster, command).err().map(|cause| cause.to_string());
+        let done = waker.hand_over(|| carry_out(&cluster, command));
+        let error = done.err().map(|cause| cause.to_string());
         tell(&Tell::Answer { id, error });
     }
     // Destroying the client would wait for its threads; the end of the process closes everything at once.

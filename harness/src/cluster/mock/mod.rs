@@ -13,6 +13,7 @@ pub mod child;
 mod control;
 mod ffi;
 mod pipe;
+mod wake;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;

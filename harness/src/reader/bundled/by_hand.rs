@@ -90,6 +90,7 @@ impl ByHand {
                         progress.next = progress.next.map(|next| next.saturating_sub(records));
                     }
                     located = false;
+                    ask_at_ms = 0.0;
                 }
             }
             if !located && core.sdk.now_ms() >= ask_at_ms {
