@@ -224,13 +224,13 @@ async fn attempt(suite: &Suite, pair: Pair, index: usize, round: u32) -> std::io
         std::fs::copy(lock, folder.join("lock.txt"))?;
     }
     let line = suite.progress.start(&scenario, &label, &recorder);
-    let ran = match pair.skip {
+    let judgement = match pair.skip {
         Some((reason, enable)) => run::skip(&order, &recorder, reason, enable)?,
         None => run::run(order, recorder, suite.cancel.clone()).await?,
     };
     let entries = verdict::read(&history).map_err(std::io::Error::other)?;
     let seconds = entries.last().map_or(0.0, |entry| entry.at_us as f64 / 1e6);
-    let mut report = RunReport::from_history(entries, &ran.judgement);
+    let mut report = RunReport::from_history(entries, &judgement);
     if let Some(known) = suite.known.get(&report.reader.name) {
         note_known(&mut report, known);
     }

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use brokerfall_report::history::{Entry, Event};
@@ -185,7 +185,6 @@ impl Recorder {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // A judge or waiter that panicked cannot have left the inner state half changed: it only reads.
-        self.shared.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        crate::lock(&self.shared.inner)
     }
 }

@@ -29,7 +29,6 @@ impl Facts {
             n: entry.n,
             us: self.now.us.max(entry.at_us),
         };
-        self.entries += 1;
         match &entry.event {
             Event::Opened(opened) => self.opened = Some(opened.clone()),
             Event::Stage(stage) => self.stages.push((at, *stage)),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use brokerfall_report::history::{ConnectionChange, Generator, LogEnd, Opened, Stage};
-use brokerfall_report::protocol::{CallbackCall, Done, Hello, Isolation, Kind, RECORDS_IDS, RECORDS_OFFSETS, Reset};
+use brokerfall_report::protocol::{CallbackCall, Hello, Kind, RECORDS_IDS, RECORDS_OFFSETS, Reset};
 
 use super::{
     Asked, Commit, Cure, Ended, Excuse, Facts, Faults, Left, Life, Log, Member, Moment, Partition, Seen, Sentinel,
@@ -29,11 +29,6 @@ impl Facts {
     /// The last entry.
     pub fn now(&self) -> Moment {
         self.now
-    }
-
-    /// How many entries were taken in.
-    pub fn entries(&self) -> u64 {
-        self.entries
     }
 
     /// When the history was closed; absent while it is open or where it was cut off.
@@ -77,12 +72,6 @@ impl Facts {
     /// The kind of reader; assign until the run is opened.
     pub fn kind(&self) -> Kind {
         self.opened().map_or(Kind::Assign, |opened| opened.reader.kind)
-    }
-
-    /// Whether the reader sees aborted records.
-    pub fn isolation(&self) -> Isolation {
-        self.opened()
-            .map_or(Isolation::ReadUncommitted, |opened| opened.isolation)
     }
 
     /// The topic that a table shows: the changelog where there is one, else the first.
@@ -249,16 +238,6 @@ impl Facts {
     /// Records delivered in all, duplicates included.
     pub fn delivered_total(&self) -> u64 {
         self.delivered.last().map_or(0, |(_, total)| *total)
-    }
-
-    /// Records delivered from event `mark` on.
-    pub fn delivered_since(&self, mark: u64) -> u64 {
-        let after = self.delivered.partition_point(|(at, _)| at.n < mark);
-        let before = after
-            .checked_sub(1)
-            .and_then(|i| self.delivered.get(i))
-            .map_or(0, |(_, total)| *total);
-        self.delivered_total() - before
     }
 
     /// When the patient last made progress: a position rose, a table dropped a key.
@@ -453,46 +432,6 @@ impl Facts {
             }
         }
         last
-    }
-
-    /// Whether a member says that it has caught up; `None` when it never said anything of it.
-    pub fn claims_caught_up(&self, member: &str) -> Option<bool> {
-        let life = self.life(member)?;
-        let claimed = life.claims.last().and_then(|claimed| claimed.claims.caught_up);
-        if life.caught_up.is_empty() {
-            claimed
-        } else {
-            Some(claimed.unwrap_or(true))
-        }
-    }
-
-    /// The last status that a member showed, verbatim.
-    pub fn status(&self, member: &str) -> Option<&str> {
-        self.life(member)?.status_now()
-    }
-
-    /// Since when a member is blocked, microseconds; `None` while it is not.
-    pub fn blocked(&self, member: &str) -> Option<u64> {
-        match self.life(member)?.blocked.last() {
-            Some((since, None)) => Some(*since),
-            _ => None,
-        }
-    }
-
-    /// The answer to the last command with this id, of any member.
-    pub fn answer(&self, id: u64) -> Option<&Done> {
-        let asked = self.asked.iter().rev().find(|asked| asked.id == id)?;
-        asked.answer.as_ref().map(|(_, done)| done)
-    }
-
-    /// The answer to a member's command.
-    pub fn answer_of(&self, member: &str, id: u64) -> Option<&Done> {
-        let asked = self
-            .asked
-            .iter()
-            .rev()
-            .find(|asked| asked.id == id && asked.member == member)?;
-        asked.answer.as_ref().map(|(_, done)| done)
     }
 
     /// Commands sent, with their answers.

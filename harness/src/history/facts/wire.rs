@@ -109,19 +109,3 @@ pub struct Wire {
     /// Highest fetch offset per topic and partition.
     pub fetched: BTreeMap<String, BTreeMap<u32, u64>>,
 }
-
-impl Wire {
-    /// Answers to this client (or to one not yet known) that name no other partition.
-    pub fn answers_for<'a>(
-        &'a self,
-        client: &'a str,
-        topic: &'a str,
-        partition: u32,
-    ) -> impl Iterator<Item = &'a Answer> + 'a {
-        self.answers.iter().filter(move |answer| {
-            (answer.client == client || answer.client.is_empty())
-                && answer.topic.as_deref().is_none_or(|t| t == topic)
-                && answer.partition.is_none_or(|p| p == partition)
-        })
-    }
-}
