@@ -207,7 +207,8 @@ impl Control {
     }
 }
 
-/// The one place that spawns, so that it can be handed to the harness's own spawning thread.
+/// A plain child of tokio's: it is no reader, so neither the environment nor the mark of `process` is needed, and the end
+/// of its stdin ends it.
 fn spawn(brokers: u32, program: &Path, stderr: File) -> std::io::Result<Child> {
     Command::new(program)
         .arg("mock-cluster")
