@@ -61,7 +61,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<ExitCode, SuiteError> {
     let provisioning = tokio::task::spawn_blocking(move || pairing::readers(&for_readers.0, &for_readers.1));
     let asked = tokio::select! {
         asked = provisioning => {
-            asked.map_err(|cause| SuiteError::Environment(format!("provisioning panicked: {cause}")))??
+            asked.map_err(SuiteError::Provisioning)??
         }
         signal = run::cancelled(&mut cancel) => {
             say::note(&format!("{signal} came before the first run: nothing was judged"));
@@ -125,10 +125,7 @@ fn known(pairs: &[Pair]) -> Result<BTreeMap<String, KnownFailing>, SuiteError> {
     let names: BTreeSet<&String> = pairs.iter().map(|pair| &pair.launch.info.name).collect();
     names
         .into_iter()
-        .map(|name| {
-            let known = catalogue::known_failing(name).map_err(|cause| SuiteError::Usage(crate::chain(&cause)))?;
-            Ok((name.clone(), known))
-        })
+        .map(|name| Ok((name.clone(), catalogue::known_failing(name)?)))
         .collect()
 }
 

@@ -24,6 +24,7 @@ use brokerfall_report::verdict::Judgement;
 use tokio::sync::watch;
 
 pub use order::Order;
+pub(crate) use setup::RunError;
 
 use crate::history::recorder::Recorder;
 use crate::verdict;

@@ -378,7 +378,7 @@ pub(super) async fn probe(shared: Arc<Shared>, broker: Arc<Broker>) {
             _ => Ok(()),
         };
         if let Err(cause) = looked {
-            shared.fail(format!("{cause}"));
+            shared.fail(crate::chain(&cause));
         }
         if asked && !broker.is_away() {
             again = Some(Instant::now() + PROBE_AGAIN);
