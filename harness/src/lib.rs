@@ -24,6 +24,8 @@ pub mod verdict;
 
 pub mod cli;
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 /// An error and everything it was caused by, as one line: `failed to x: y: z`.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
@@ -34,4 +36,10 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
         source = cause.source();
     }
     text
+}
+
+/// Locks a mutex, whoever panicked while holding it: every change under the locks of this crate is complete in itself, so
+/// that a panic elsewhere leaves nothing half done.
+pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,7 +1,5 @@
 //! Masks what varies from run to run: for telling equal messages apart from new ones, and for snapshots.
 
-use crate::exception::Exception;
-
 /// A message with its numbers, addresses and ids masked. Equal ones (with type and origin) are one and the same.
 ///
 /// ```
@@ -59,13 +57,6 @@ pub fn redact(text: &str, paths: &[&str]) -> String {
         .trim_end_matches('\n')
         .to_owned()
         + if text.ends_with('\n') { "\n" } else { "" }
-}
-
-impl Exception {
-    /// The message, masked.
-    pub fn masked_message(&self) -> String {
-        mask(&self.message)
-    }
 }
 
 /// Replaces whatever `find` recognises at the start of the rest; it is given the text before, too.

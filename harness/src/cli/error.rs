@@ -2,18 +2,42 @@
 
 use brokerfall_report::verdict::ExitCode;
 
+use tokio::task::JoinError;
+
 use super::out::OutError;
 use crate::process::SpawnError;
+use crate::reader::catalogue::ReaderError;
+use crate::run::RunError;
+use crate::scenario::Diagnostics;
+use crate::scenario::catalogue::SelectError;
 
 /// Why a suite could not start or finish.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SuiteError {
-    /// Arguments, scenarios or readers are wrong; nothing was started.
+    /// Arguments contradict each other or name nothing; nothing was started.
     #[error("{0}")]
     Usage(String),
-    /// Something that the suite needs of the machine is not there.
-    #[error("{0}")]
-    Environment(String),
+    /// The command line of an adapter cannot be written down.
+    #[error("the adapter's command cannot be quoted")]
+    Quote(#[source] shlex::QuoteError),
+    /// No scenario can be selected.
+    #[error(transparent)]
+    Select(#[from] SelectError),
+    /// A scenario or a file of known failures is wrong.
+    #[error(transparent)]
+    Wrong(#[from] Diagnostics),
+    /// What was asked for is no reader.
+    #[error(transparent)]
+    Reader(ReaderError),
+    /// The reader is known and cannot be had here.
+    #[error(transparent)]
+    Provision(ReaderError),
+    /// Provisioning stopped in the middle.
+    #[error("provisioning panicked")]
+    Provisioning(#[source] JoinError),
+    /// The adapter could not be put through its paces, which is not its doing.
+    #[error(transparent)]
+    Paces(#[from] RunError),
     /// The output folder cannot be used.
     #[error("failed to prepare the output")]
     Out(#[from] OutError),
@@ -34,8 +58,17 @@ pub(crate) enum SuiteError {
 impl SuiteError {
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
-            SuiteError::Usage(_) => ExitCode::Usage,
-            _ => ExitCode::Environment,
+            SuiteError::Usage(_)
+            | SuiteError::Quote(_)
+            | SuiteError::Select(_)
+            | SuiteError::Wrong(_)
+            | SuiteError::Reader(_) => ExitCode::Usage,
+            SuiteError::Provision(_)
+            | SuiteError::Provisioning(_)
+            | SuiteError::Paces(_)
+            | SuiteError::Out(_)
+            | SuiteError::Spawn(_)
+            | SuiteError::Io { .. } => ExitCode::Environment,
         }
     }
 }

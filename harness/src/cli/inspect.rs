@@ -263,13 +263,10 @@ pub(crate) async fn adapter_check(args: AdapterCheckArgs) -> Result<ExitCode, Su
     let out = Out::create(&args.out, &stamp)?;
     let spawner = Spawner::shared()?;
     let plan = crate::scenario::load("adapter-check", paces::PLAN)
-        .and_then(|scenario| scenario.plans())
-        .map_err(|cause| SuiteError::Usage(cause.to_string()))?
+        .and_then(|scenario| scenario.plans())?
         .remove(0);
-    let command = shlex::try_join(args.command.iter().map(String::as_str))
-        .map_err(|cause| SuiteError::Usage(format!("the adapter's command cannot be quoted: {cause}")))?;
-    let launch =
-        Launch::adapter(&command, args.kind.into()).map_err(|cause| SuiteError::Usage(crate::chain(&cause)))?;
+    let command = shlex::try_join(args.command.iter().map(String::as_str)).map_err(SuiteError::Quote)?;
+    let launch = Launch::adapter(&command, args.kind.into()).map_err(SuiteError::Reader)?;
     let order = Order {
         plan,
         launch,
@@ -292,7 +289,7 @@ pub(crate) async fn adapter_check(args: AdapterCheckArgs) -> Result<ExitCode, Su
         what: "write the history",
         source,
     })?;
-    let checked = checked.map_err(|cause| SuiteError::Environment(crate::chain(&cause)))?;
+    let checked = checked?;
     for pace in &checked {
         let (mark, text) = match &pace.result {
             Ok(text) => ("ok ", text),

@@ -43,16 +43,16 @@ pub(crate) enum Asked {
 
 /// The plans that the arguments name.
 pub(crate) fn plans(args: &RunArgs) -> Result<Vec<Plan>, SuiteError> {
-    catalogue::select(&args.scenarios, args.tag.as_deref()).map_err(|cause| SuiteError::Usage(crate::chain(&cause)))
+    Ok(catalogue::select(&args.scenarios, args.tag.as_deref())?)
 }
 
 /// The readers that the arguments name, provisioned.
 pub(crate) fn readers(args: &RunArgs, program: &Path) -> Result<Vec<Asked>, SuiteError> {
     if let (Some(command), Some(kind)) = (&args.adapter, args.kind) {
-        let launch = Launch::adapter(command, kind.into()).map_err(|cause| SuiteError::Usage(crate::chain(&cause)))?;
+        let launch = Launch::adapter(command, kind.into()).map_err(SuiteError::Reader)?;
         return Ok(vec![Asked::Here(Box::new(launch))]);
     }
-    let readers = Readers::load(&args.readers_dirs).map_err(|cause| SuiteError::Usage(crate::chain(&cause)))?;
+    let readers = Readers::load(&args.readers_dirs).map_err(SuiteError::Reader)?;
     let progress = |line: &str| say::note(line);
     let options = ProvisionOptions {
         with: args.with.clone(),
@@ -77,9 +77,9 @@ pub(crate) fn readers(args: &RunArgs, program: &Path) -> Result<Vec<Asked>, Suit
                 });
             }
             Err(cause @ (ReaderError::Unknown { .. } | ReaderError::Spec { .. } | ReaderError::Manifest(_))) => {
-                return Err(SuiteError::Usage(crate::chain(&cause)));
+                return Err(SuiteError::Reader(cause));
             }
-            Err(cause) => return Err(SuiteError::Environment(crate::chain(&cause))),
+            Err(cause) => return Err(SuiteError::Provision(cause)),
         }
     }
     Ok(asked)

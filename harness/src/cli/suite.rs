@@ -61,7 +61,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<ExitCode, SuiteError> {
     let provisioning = tokio::task::spawn_blocking(move || pairing::readers(&for_readers.0, &for_readers.1));
     let asked = tokio::select! {
         asked = provisioning => {
-            asked.map_err(|cause| SuiteError::Environment(format!("provisioning panicked: {cause}")))??
+            asked.map_err(SuiteError::Provisioning)??
         }
         signal = run::cancelled(&mut cancel) => {
             say::note(&format!("{signal} came before the first run: nothing was judged"));
@@ -130,10 +130,7 @@ fn known(pairs: &[Pair]) -> Result<BTreeMap<String, KnownFailing>, SuiteError> {
     let names: BTreeSet<&String> = pairs.iter().map(|pair| &pair.launch.info.name).collect();
     names
         .into_iter()
-        .map(|name| {
-            let known = catalogue::known_failing(name).map_err(|cause| SuiteError::Usage(crate::chain(&cause)))?;
-            Ok((name.clone(), known))
-        })
+        .map(|name| Ok((name.clone(), catalogue::known_failing(name)?)))
         .collect()
 }
 
@@ -229,13 +226,13 @@ async fn attempt(suite: &Suite, pair: Pair, index: usize, round: u32) -> std::io
         std::fs::copy(lock, folder.join("lock.txt"))?;
     }
     let line = suite.progress.start(&scenario, &label, &recorder);
-    let ran = match pair.skip {
+    let judgement = match pair.skip {
         Some((reason, enable)) => run::skip(&order, &recorder, reason, enable)?,
         None => run::run(order, recorder, suite.cancel.clone()).await?,
     };
     let entries = verdict::read(&history).map_err(std::io::Error::other)?;
     let seconds = entries.last().map_or(0.0, |entry| entry.at_us as f64 / 1e6);
-    let mut report = RunReport::from_history(entries, &ran.judgement);
+    let mut report = RunReport::from_history(entries, &judgement);
     if let Some(known) = suite.known.get(&report.reader.name) {
         note_known(&mut report, known);
     }

@@ -1,8 +1,8 @@
 //! Clusters: what a reader reads from, and what broker faults strike.
 //!
-//! One trait; [`mock`] is the embedded default, [`direct`] how harness and oracle speak to a broker's direct listener. Capabilities are asked for the whole plan before anything starts.
-//! Deliberately not here: anything between reader and broker (that is `link`), and anything that reads the log
-//! (that is `oracle`).
+//! One trait; [`mock`] is the embedded default, [`direct`] how harness and oracle speak to a broker's direct listener.
+//! What a plan needs and a cluster lacks is asked before anything starts (`scenario/needs.rs`). Deliberately not here:
+//! anything between reader and broker (that is `link`), and anything that reads the log (that is `oracle`).
 
 pub mod direct;
 pub mod mock;

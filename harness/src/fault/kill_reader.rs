@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use super::{Fault, FaultError, Heal, Injected, pids, reaction};
+use super::{Fault, FaultError, Heal, Injected, pids};
 use crate::run::rig::Rig;
 
 /// `kill-reader = {}`.
@@ -31,14 +31,7 @@ impl Fault for KillReader {
             reader.kill().await?;
         }
         let proof = format!("process {} is gone and reaped", pids(&readers));
-        let delivered = proof.clone();
-        Ok(Injected {
-            proof,
-            delivered: Box::new(move |_| Some(delivered.clone())),
-            felt: reaction(),
-            strikes_later: false,
-            heal: Box::new(Killed {}),
-        })
+        Ok(Injected::in_process(proof, Killed {}))
     }
 }
 

@@ -98,6 +98,20 @@ pub struct Injected {
     pub heal: Box<dyn Heal>,
 }
 
+impl Injected {
+    /// A fault of the reader's own process: what proves it hit this reader, too.
+    fn in_process(proof: String, heal: impl Heal + 'static) -> Self {
+        let delivered = proof.clone();
+        Self {
+            proof,
+            delivered: Box::new(move |_| Some(delivered.clone())),
+            felt: reaction(),
+            strikes_later: false,
+            heal: Box::new(heal),
+        }
+    }
+}
+
 /// Looks for evidence in the facts; says what it found.
 pub type Look = Box<dyn Fn(&Facts) -> Option<String> + Send + Sync>;
 

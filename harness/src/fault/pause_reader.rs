@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use super::{Fault, FaultError, Heal, Injected, pids, reaction};
+use super::{Fault, FaultError, Heal, Injected, pids};
 use crate::reader::host::ReaderProcess;
 use crate::run::rig::Rig;
 
@@ -34,15 +34,7 @@ impl Fault for PauseReader {
             reader.pause().await?;
         }
         let proof = format!("process {} is in state T", pids(&readers));
-        let delivered = proof.clone();
-        Ok(Injected {
-            proof,
-            // A stopped process is hit by being stopped: the proof of the one is the proof of the other.
-            delivered: Box::new(move |_| Some(delivered.clone())),
-            felt: reaction(),
-            strikes_later: false,
-            heal: Box::new(Paused { readers }),
-        })
+        Ok(Injected::in_process(proof, Paused { readers }))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use brokerfall_report::history::{Entry, Event};
@@ -37,7 +37,7 @@ struct Inner {
     lookouts: Vec<Lookout>,
     file: Option<std::io::BufWriter<std::fs::File>>,
     flushed_us: u64,
-    write_error: Option<std::io::Error>,
+    write_error: Option<Arc<std::io::Error>>,
 }
 
 impl Recorder {
@@ -98,7 +98,7 @@ impl Recorder {
                 inner.flushed_us = entry.at_us;
             }
             if let Err(cause) = written {
-                inner.write_error = Some(cause);
+                inner.write_error = Some(Arc::new(cause));
             }
         }
         inner.facts.observe(&entry);
@@ -176,7 +176,7 @@ impl Recorder {
         let mut inner = self.lock();
         // Every flush from then on says so: the history stays short.
         if let Some(cause) = &inner.write_error {
-            return Err(std::io::Error::new(cause.kind(), cause.to_string()));
+            return Err(std::io::Error::new(cause.kind(), cause.clone()));
         }
         match inner.file.as_mut() {
             Some(file) => file.flush(),
@@ -185,7 +185,6 @@ impl Recorder {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // A judge or waiter that panicked cannot have left the inner state half changed: it only reads.
-        self.shared.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        crate::lock(&self.shared.inner)
     }
 }

@@ -40,8 +40,6 @@ pub(crate) use progress::ends as patients_ended;
 pub struct Invariant {
     /// Its id, as users write and read it.
     pub id: &'static str,
-    /// What it means, in one line.
-    pub definition: &'static str,
     /// Judges a history.
     pub judge: fn(&Facts) -> Outcome,
     /// It tells whether the reader came back: one of these must be decided, or the run proves nothing.
@@ -54,7 +52,6 @@ pub struct Invariant {
 
 const PLAIN: Invariant = Invariant {
     id: "",
-    definition: "",
     judge: |_| undecided("not an invariant"),
     is_progress: false,
     is_safety: false,
@@ -65,110 +62,93 @@ const PLAIN: Invariant = Invariant {
 pub const ALL: [Invariant; 17] = [
     Invariant {
         id: "recovers",
-        definition: "within the recovery window of the last heal, the same instance delivers a new record on every partition",
         judge: recovers::judge,
         is_progress: true,
         ..PLAIN
     },
     Invariant {
         id: "catches_up",
-        definition: "the position reaches the log end that was there at the start, or the reader ends honestly",
         judge: catches_up::judge,
         is_progress: true,
         ..PLAIN
     },
     Invariant {
         id: "converges",
-        definition: "when all is quiet, a table shows the last value of every key",
         judge: converges::judge,
         ..PLAIN
     },
     Invariant {
         id: "no_lost_record",
-        definition: "every acknowledged record that was still in the log after the reader passed it is delivered",
         judge: no_lost_record::judge,
         is_safety: true,
         ..PLAIN
     },
     Invariant {
         id: "no_phantom_record",
-        definition: "nothing is delivered that was never written",
         judge: no_phantom_record::judge,
         is_safety: true,
         ..PLAIN
     },
     Invariant {
         id: "in_order",
-        definition: "within one assignment records come in order, unless a reset, rebalance or restart is reported",
         judge: in_order::judge,
         is_safety: true,
         ..PLAIN
     },
     Invariant {
         id: "no_rewind",
-        definition: "the position goes back only after a reset, rebalance, restart or an out-of-range answer",
         judge: no_rewind::judge,
         ..PLAIN
     },
     Invariant {
         id: "no_silent_death",
-        definition: "a reader that has records to read and an open path moves, or has ended honestly",
         judge: no_silent_death::judge,
         is_progress: true,
         ..PLAIN
     },
     Invariant {
         id: "status_honest",
-        definition: "what the reader says of itself is true: barrier, caught up, healthy, lag",
         judge: status_honest::judge,
         ..PLAIN
     },
     Invariant {
         id: "callback_isolated",
-        definition: "a user callback that raises costs its own record at most, and the failure is heard",
         judge: callback_isolated::judge,
         ..PLAIN
     },
     Invariant {
         id: "failure_typed",
-        definition: "every death carries an exact exception that reached the caller",
         judge: failure_typed::judge,
         ..PLAIN
     },
     Invariant {
         id: "group_member",
-        definition: "with records to read and an open path, every partition has exactly one stable owner in the group",
         judge: group_member::judge,
         ..PLAIN
     },
     Invariant {
         id: "commit_not_ahead",
-        definition: "no record below a committed offset is undelivered",
         judge: commit_not_ahead::judge,
         is_safety: true,
         ..PLAIN
     },
     Invariant {
         id: "stops_cleanly",
-        definition: "stop returns within its grace and leaves no process and no connection behind",
         judge: stops_cleanly::judge,
         ..PLAIN
     },
     Invariant {
         id: "bounded_cpu",
-        definition: "during an outage the reader's processes stay below the CPU limit",
         judge: bounded_cpu::judge,
         ..PLAIN
     },
     Invariant {
         id: "bounded_requests",
-        definition: "during an outage requests, connects and errors stay below their limits",
         judge: bounded_requests::judge,
         ..PLAIN
     },
     Invariant {
         id: "restart_cures",
-        definition: "diagnosis: whether a fresh object, a fresh process or neither brings the reader back",
         judge: restart_cures::judge,
         is_diagnosis: true,
         ..PLAIN

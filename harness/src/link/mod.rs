@@ -17,9 +17,6 @@ use crate::cluster::NodeId;
 /// A running link.
 #[async_trait]
 pub trait Link: Send + Sync {
-    /// `builtin` or `toxiproxy`.
-    fn kind(&self) -> &'static str;
-
     /// `host:port,…`: what the reader is given.
     fn bootstrap(&self) -> String;
 
@@ -44,9 +41,6 @@ pub trait Link: Send + Sync {
 
     /// Takes a rule back and returns its last counts.
     fn disarm(&self, rule: RuleId) -> RuleCounts;
-
-    /// Counts of a rule so far.
-    fn counts(&self, rule: RuleId) -> RuleCounts;
 
     /// Connections of this client that are open now; an empty client id counts all.
     fn open_connections(&self, client: &str) -> u32;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use kafka_protocol::protocol::Request;
@@ -197,11 +197,11 @@ impl Nodes {
     }
 
     fn view(&self) -> MutexGuard<'_, View> {
-        self.view.lock().unwrap_or_else(PoisonError::into_inner)
+        crate::lock(&self.view)
     }
 
     fn slots(&self) -> MutexGuard<'_, HashMap<(NodeId, Lane), Slot>> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+        crate::lock(&self.slots)
     }
 }
 

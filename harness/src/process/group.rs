@@ -23,11 +23,6 @@ impl Group {
         self.pid
     }
 
-    /// Value of [`MARK`] in the environment of everything in it.
-    pub fn mark(&self) -> &str {
-        &self.mark
-    }
-
     /// State letter of the leader; `None` once it is reaped.
     pub fn state(&self) -> Option<char> {
         self.leader().map(|stat| stat.state)

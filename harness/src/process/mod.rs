@@ -6,8 +6,8 @@
 //!        +--`track PID`--> watchdog ---+-- on EOF (the harness is gone, however): SIGKILL of all that is left
 //! ```
 //!
-//! Everything that the harness starts carries the variable [`MARK`], so that a grandchild which left its process group
-//! (`setsid`) is still found. `PR_SET_PDEATHSIG` is deliberately not used: it fires when the spawning *thread* ends and
+//! Everything that the spawner starts carries the variable [`MARK`], so that a grandchild which left its process group
+//! (`setsid`) is still found. The mock cluster's child and helpers of provisioning start themselves and are only tracked. `PR_SET_PDEATHSIG` is deliberately not used: it fires when the spawning *thread* ends and
 //! misses grandchildren. Reading `/proc` is Linux only; elsewhere groups are killed but not inspected.
 
 mod group;

@@ -72,11 +72,6 @@ pub fn stat(pid: u32) -> Option<Stat> {
     parse_stat(&String::from_utf8_lossy(&text))
 }
 
-/// The state letter of a process; `None` when it is gone (reaped).
-pub fn process_state(pid: u32) -> Option<char> {
-    stat(pid).map(|stat| stat.state)
-}
-
 /// Every process there is now.
 pub fn all() -> Vec<Stat> {
     let Ok(entries) = std::fs::read_dir("/proc") else {

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
-use std::sync::{Mutex, PoisonError, mpsc};
+use std::sync::{Mutex, mpsc};
 
 use nix::sys::signal::Signal;
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
@@ -87,7 +87,7 @@ impl Spawner {
 
     /// The spawner of this process, where one was started.
     pub fn existing() -> Option<Spawner> {
-        SHARED.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        crate::lock(&SHARED).clone()
     }
 
     /// Like [`Spawner::shared`], for programs that have no subcommand `watchdog` of their own: `watchdog` is the path of
@@ -96,7 +96,7 @@ impl Spawner {
     /// # Errors
     /// [`SpawnError::Watchdog`] when the watchdog cannot be started.
     pub fn shared_with(watchdog: &Path) -> Result<Spawner, SpawnError> {
-        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shared = crate::lock(&SHARED);
         if let Some(spawner) = shared.as_ref() {
             return Ok(spawner.clone());
         }
@@ -164,13 +164,6 @@ impl Spawner {
     pub fn guard_folder(&self, folder: &Path) {
         if let Some(path) = folder.to_str().filter(|path| !path.contains('\n')) {
             self.tell(format!("remove-dir {path}"));
-        }
-    }
-
-    /// Takes [`Spawner::guard_folder`] back.
-    pub fn release_folder(&self, folder: &Path) {
-        if let Some(path) = folder.to_str().filter(|path| !path.contains('\n')) {
-            self.tell(format!("keep-dir {path}"));
         }
     }
 

@@ -1,8 +1,8 @@
 //! The watchdog: a child that outlives the harness by the moment it takes to clean up after it.
 //!
 //! Hidden subcommand `brokerfall watchdog`. It reads lines on stdin (`run MARK START`, `track PID START`, `untrack PID`,
-//! `remove-dir PATH`, `keep-dir PATH`). At the end of stdin, which comes however the harness ends, SIGKILL included, it
-//! kills every tracked process group, then everything that carries the run's mark, and removes the folders.
+//! `remove-dir PATH`). At the end of stdin, which comes however the harness ends, SIGKILL included, it kills every tracked
+//! process group, then everything that carries the run's mark, and removes the folders.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::BufRead;
@@ -76,9 +76,6 @@ impl Duty {
             "remove-dir" => {
                 self.folders.insert(PathBuf::from(rest));
             }
-            "keep-dir" => {
-                self.folders.remove(&PathBuf::from(rest));
-            }
             _ => {}
         }
     }
@@ -135,8 +132,6 @@ mod tests {
             "untrack 100",
             "untrack 7",
             "remove-dir /tmp/a b",
-            "remove-dir /tmp/c",
-            "keep-dir /tmp/c",
             "nonsense",
             "track x y",
             "",

@@ -1,6 +1,6 @@
 //! The sampler: what the readers of a run use, and whether the machine leaves the harness its turn.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use brokerfall_report::history::Event;
@@ -8,6 +8,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::history::recorder::Recorder;
+use crate::lock;
 use crate::process::{Group, proc};
 
 /// Between samples.
@@ -111,8 +112,4 @@ fn sample(groups: &mut [Sampled], list: bool) -> Vec<Event> {
         });
     }
     samples
-}
-
-fn lock(groups: &Mutex<Vec<Sampled>>) -> MutexGuard<'_, Vec<Sampled>> {
-    groups.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -17,7 +17,6 @@ mod finish;
 mod setup;
 mod steps;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use brokerfall_report::history::{Event, FailureOf};
@@ -25,6 +24,7 @@ use brokerfall_report::verdict::Judgement;
 use tokio::sync::watch;
 
 pub use order::Order;
+pub(crate) use setup::RunError;
 
 use crate::history::recorder::Recorder;
 use crate::verdict;
@@ -32,15 +32,6 @@ use rig::Rig;
 
 /// Tells runs to end early: holds the name of the signal once one has come.
 pub type Cancel = watch::Receiver<Option<&'static str>>;
-
-/// A finished run.
-#[derive(Debug)]
-pub struct Ran {
-    /// Its history.
-    pub history: PathBuf,
-    /// What judging it gave.
-    pub judgement: Judgement,
-}
 
 /// The recorder of an order's history, in its folder, which is made.
 ///
@@ -55,7 +46,7 @@ pub fn recorder(order: &Order) -> std::io::Result<Recorder> {
 ///
 /// # Errors
 /// Only when the history itself cannot be written or read: everything else that goes wrong stands in the judgement.
-pub async fn run(order: Order, recorder: Recorder, cancel: Cancel) -> std::io::Result<Ran> {
+pub async fn run(order: Order, recorder: Recorder, cancel: Cancel) -> std::io::Result<Judgement> {
     let history = order.history();
     let mut cancel = cancel;
     let up = tokio::select! {
@@ -88,8 +79,7 @@ pub async fn run(order: Order, recorder: Recorder, cancel: Cancel) -> std::io::R
     }
     recorder.record(Event::Closed);
     recorder.flush()?;
-    let judgement = verdict::judge_file(&history).map_err(std::io::Error::other)?;
-    Ok(Ran { history, judgement })
+    verdict::judge_file(&history).map_err(std::io::Error::other)
 }
 
 /// Carries the plan out in a task of its own, so that neither a signal, nor a cluster's death, nor a panic of ours keeps
@@ -130,7 +120,7 @@ async fn live(rig: Arc<Rig>, recorder: &Recorder, cancel: &mut Cancel) {
 ///
 /// # Errors
 /// When the history cannot be written or read.
-pub fn skip(order: &Order, recorder: &Recorder, reason: String, enable: String) -> std::io::Result<Ran> {
+pub fn skip(order: &Order, recorder: &Recorder, reason: String, enable: String) -> std::io::Result<Judgement> {
     let cluster = brokerfall_report::history::ClusterInfo {
         kind: "none".into(),
         kafka: String::new(),
@@ -141,9 +131,7 @@ pub fn skip(order: &Order, recorder: &Recorder, reason: String, enable: String) 
     recorder.record(Event::Skipped { reason, enable });
     recorder.record(Event::Closed);
     recorder.flush()?;
-    let history = order.history();
-    let judgement = verdict::judge_file(&history).map_err(std::io::Error::other)?;
-    Ok(Ran { history, judgement })
+    verdict::judge_file(&order.history()).map_err(std::io::Error::other)
 }
 
 /// Waits for a signal and returns its name.

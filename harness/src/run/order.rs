@@ -122,11 +122,11 @@ impl Order {
     }
 }
 
+/// The wall clock, RFC 3339, UTC, whole seconds.
 #[expect(
     clippy::disallowed_methods,
     reason = "the wall clock of a run's start is for people; nothing is judged by it"
 )]
-/// The wall clock, RFC 3339, UTC, whole seconds.
 pub fn now_rfc3339() -> String {
     humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string()
 }

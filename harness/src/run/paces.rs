@@ -54,7 +54,10 @@ pub(crate) async fn check(order: &Order, recorder: &Recorder) -> Result<Vec<Pace
     let mut paces = Paces { list: Vec::new() };
     let result = drive(&rig, &mut paces).await;
     if let Some(broken) = rig.readers().iter().find_map(|reader| reader.broken()) {
-        paces.bad("the protocol is kept", format!("{broken} (PROTOCOL.md, \"Lines\")"));
+        paces.bad(
+            "the protocol is kept",
+            format!("{broken} (PROTOCOL.md, \"Every line from the adapter\")"),
+        );
     } else if recorder.with(|facts| facts.hello("r1").is_some()) {
         paces.good("the protocol is kept", "every line was well formed");
     }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use brokerfall_report::history::{Event, FailureOf, Grade, Limits};
@@ -13,6 +13,7 @@ use crate::cluster::{Cluster, NodeId};
 use crate::fault::{FaultError, Heal, PROOF};
 use crate::history::recorder::Recorder;
 use crate::link::Link;
+use crate::lock;
 use crate::oracle::{Load, Oracle, OracleError};
 use crate::reader::Launch;
 use crate::reader::host::{HostError, ReaderProcess};
@@ -339,9 +340,4 @@ impl Rig {
     fn members(&self) -> MutexGuard<'_, Vec<Arc<ReaderProcess>>> {
         lock(&self.members)
     }
-}
-
-/// A task that panicked while it held one of these lists left it whole: each is changed by one call.
-fn lock<T>(list: &Mutex<T>) -> MutexGuard<'_, T> {
-    list.lock().unwrap_or_else(PoisonError::into_inner)
 }

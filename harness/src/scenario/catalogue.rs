@@ -19,11 +19,6 @@ const NOT_SCENARIOS: [&str; 2] = ["known-failing", "expected"];
 /// The tag that is run where nothing else is said.
 pub const QUICK: &str = "quick";
 
-/// Ids of all bundled scenarios, sorted.
-pub fn ids() -> Vec<String> {
-    files(&EMBEDDED).into_iter().map(|(id, _)| id).collect()
-}
-
 /// Every bundled scenario.
 ///
 /// # Errors

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use super::decode::De;
 use super::tree::{Node, Value};
 use crate::fault::FaultSpec;
+use crate::invariant::ALL;
 
 /// Names of faults, as [`FaultSpec`] spells them.
 pub static FAULTS: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
@@ -33,25 +34,16 @@ pub const COMMANDS: [&str; 6] = [
 ];
 
 /// Ids of invariants, in the order in which reports show them.
-pub const INVARIANTS: [&str; 17] = [
-    "recovers",
-    "catches_up",
-    "converges",
-    "no_lost_record",
-    "no_phantom_record",
-    "in_order",
-    "no_rewind",
-    "no_silent_death",
-    "status_honest",
-    "callback_isolated",
-    "failure_typed",
-    "group_member",
-    "commit_not_ahead",
-    "stops_cleanly",
-    "bounded_cpu",
-    "bounded_requests",
-    "restart_cures",
-];
+pub const INVARIANTS: [&str; ALL.len()] = {
+    let mut ids = [""; ALL.len()];
+    let mut i = 0;
+    // A `for` cannot stand in a constant.
+    while i < ids.len() {
+        ids[i] = ALL[i].id;
+        i += 1;
+    }
+    ids
+};
 
 /// Apis that only a group member uses.
 pub const GROUP_APIS: [&str; 7] = [

@@ -11,9 +11,9 @@ use crate::history::facts::Facts;
 /// then, and the judgement says that it is partial).
 ///
 /// # Errors
-/// [`JudgeError::Io`] when the file cannot be read; [`JudgeError::Empty`]; [`JudgeError::NotAHistory`] when a line that is not the last is no
-/// entry, an event number is out of turn, or the first event is no plan; [`JudgeError::Format`] when it was written by a
-/// newer version.
+/// [`JudgeError::Io`] when the file cannot be read; [`JudgeError::Empty`]; [`JudgeError::NotAHistory`] when a line that
+/// is not the last is no entry, an event number is out of turn, or the first event is no plan; [`JudgeError::Format`]
+/// when it was written by a newer version.
 pub fn read_facts(path: &Path) -> Result<Facts, JudgeError> {
     let mut facts = Facts::default();
     read_each(path, |entry| facts.observe(&entry))?;

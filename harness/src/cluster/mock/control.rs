@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
@@ -15,6 +15,7 @@ use tokio::sync::{oneshot, watch};
 
 use super::pipe::{Ask, Command as Order, Tell};
 use crate::cluster::ClusterError;
+use crate::lock;
 use crate::process::Spawner;
 
 /// How the cluster is named in errors.
@@ -206,7 +207,8 @@ impl Control {
     }
 }
 
-/// The one place that spawns, so that it can be handed to the harness's own spawning thread.
+/// A plain child of tokio's: it is no reader, so neither the environment nor the mark of `process` is needed, and the end
+/// of its stdin ends it.
 fn spawn(brokers: u32, program: &Path, stderr: File) -> std::io::Result<Child> {
     Command::new(program)
         .arg("mock-cluster")
@@ -295,9 +297,4 @@ async fn last_words(status: Option<ExitStatus>, stderr_log: &Path) -> String {
         .rfind(|line| line.contains("Assertion"))
         .unwrap_or_else(|| stderr.trim());
     if said.is_empty() { how } else { format!("{how}: {said}") }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing that is done under these locks can panic half-way.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

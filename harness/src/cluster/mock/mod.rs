@@ -18,7 +18,7 @@ mod wake;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -226,8 +226,7 @@ impl Cluster for MockCluster {
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        // Sets of names: nothing that is done under this lock can leave it half changed.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        crate::lock(&self.state)
     }
 
     fn address(&self, node: NodeId) -> Result<SocketAddr, ClusterError> {

@@ -65,11 +65,6 @@ impl Faults {
         self.all.iter().filter_map(|fault| fault.healed).max()
     }
 
-    /// Whether a fault is in force.
-    pub fn any_in_force(&self) -> bool {
-        self.all.iter().any(|fault| fault.healed.is_none())
-    }
-
     /// Intervals up to `until_us` in which the path is open: no fault in force, no word that it is closed.
     pub fn calm(&self, until_us: u64) -> Vec<(u64, u64)> {
         let mut changes: Vec<(u64, i64)> = Vec::new();

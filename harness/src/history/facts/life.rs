@@ -7,7 +7,7 @@ use super::Moment;
 
 /// How long the parts of an honest end may lie apart: the end and the exception that it is told with, in either order.
 /// Claims made later than this after an end are claims of a dead reader.
-pub const TOGETHER_US: u64 = 5_000_000;
+const TOGETHER_US: u64 = 5_000_000;
 
 /// Records that a reader still flushes this long after it said that it ended were handed over before.
 const FLUSH_US: u64 = 500_000;
@@ -384,7 +384,7 @@ impl Signs {
 }
 
 /// Whether a status word says that the reader does not come back by itself.
-pub fn is_terminal(state: &str) -> bool {
+fn is_terminal(state: &str) -> bool {
     TERMINAL.iter().any(|word| state.eq_ignore_ascii_case(word))
 }
 

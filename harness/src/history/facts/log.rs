@@ -236,11 +236,6 @@ impl Log {
         after.checked_sub(1).and_then(|i| self.bounds.get(i)).copied()
     }
 
-    /// Whether a record is acknowledged.
-    pub fn is_acked(&self, id: u64) -> bool {
-        around(&self.acked, id).is_some()
-    }
-
     /// The offset of a record, where known.
     pub fn offset_of(&self, id: u64) -> Option<u64> {
         around(&self.acked, id)

@@ -18,8 +18,10 @@ mod live;
 mod log;
 mod observe;
 mod observe_reader;
+mod observe_wire;
 mod owners;
 mod query;
+mod query_reader;
 mod reads;
 mod runset;
 mod snapshot;
@@ -32,7 +34,7 @@ use brokerfall_report::history::{FailureOf, LogEnd, Opened, Phase, Proof, Renewe
 use brokerfall_report::protocol::{CallbackCall, Done, Hello};
 
 pub use faults::{Fault, Faults};
-pub use life::{Claimed, Ended, Exit, HowEnded, Life, TOGETHER_US, is_terminal, shown};
+pub use life::{Claimed, Ended, Exit, HowEnded, Life, shown};
 pub(crate) use log::not_tombstone;
 pub use log::{Bounds, Log, Piece, Scan};
 pub use owners::Owned;
@@ -191,7 +193,6 @@ pub struct Troubles {
 pub struct Facts {
     opened: Option<Box<Opened>>,
     now: Moment,
-    entries: u64,
     stages: Vec<(Moment, Stage)>,
     closed: Option<Moment>,
     quiet: Option<Moment>,

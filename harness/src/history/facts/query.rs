@@ -2,13 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use brokerfall_report::history::{ConnectionChange, Generator, LogEnd, Opened, Stage};
-use brokerfall_report::protocol::{CallbackCall, Done, Hello, Isolation, Kind, RECORDS_IDS, RECORDS_OFFSETS, Reset};
+use brokerfall_report::history::{Generator, LogEnd, Opened, Stage};
+use brokerfall_report::protocol::{Kind, Reset};
 
-use super::{
-    Asked, Commit, Cure, Ended, Excuse, Facts, Faults, Left, Life, Log, Member, Moment, Partition, Seen, Sentinel,
-    Snapshot, Troubles, Wire, not_tombstone,
-};
+use super::{Cure, Facts, Faults, Left, Log, Moment, Partition, Seen, Sentinel, Troubles, Wire, not_tombstone};
 
 /// Recovery window where no plan says another: healthy libraries took up to 39 s.
 const WITHIN_US: u64 = 60_000_000;
@@ -29,11 +26,6 @@ impl Facts {
     /// The last entry.
     pub fn now(&self) -> Moment {
         self.now
-    }
-
-    /// How many entries were taken in.
-    pub fn entries(&self) -> u64 {
-        self.entries
     }
 
     /// When the history was closed; absent while it is open or where it was cut off.
@@ -77,12 +69,6 @@ impl Facts {
     /// The kind of reader; assign until the run is opened.
     pub fn kind(&self) -> Kind {
         self.opened().map_or(Kind::Assign, |opened| opened.reader.kind)
-    }
-
-    /// Whether the reader sees aborted records.
-    pub fn isolation(&self) -> Isolation {
-        self.opened()
-            .map_or(Isolation::ReadUncommitted, |opened| opened.isolation)
     }
 
     /// The topic that a table shows: the changelog where there is one, else the first.
@@ -251,16 +237,6 @@ impl Facts {
         self.delivered.last().map_or(0, |(_, total)| *total)
     }
 
-    /// Records delivered from event `mark` on.
-    pub fn delivered_since(&self, mark: u64) -> u64 {
-        let after = self.delivered.partition_point(|(at, _)| at.n < mark);
-        let before = after
-            .checked_sub(1)
-            .and_then(|i| self.delivered.get(i))
-            .map_or(0, |(_, total)| *total);
-        self.delivered_total() - before
-    }
-
     /// When the patient last made progress: a position rose, a table dropped a key.
     pub fn last_progress_us(&self) -> Option<u64> {
         self.last_progress
@@ -342,241 +318,5 @@ impl Facts {
     /// The sentinel of a round.
     pub fn sentinel(&self, round: u32) -> Option<&Sentinel> {
         self.sentinels.iter().find(|sentinel| sentinel.round == round)
-    }
-
-    // Readers.
-
-    /// Members by name.
-    pub fn members(&self) -> &BTreeMap<String, Member> {
-        &self.members
-    }
-
-    /// Every life of every member, in the order of their beginning.
-    pub fn lives(&self) -> &[Life] {
-        &self.lives
-    }
-
-    pub(super) fn last_life(&self, member: &str) -> Option<usize> {
-        self.members.get(member)?.lives.last().copied()
-    }
-
-    pub(super) fn last_life_mut(&mut self, member: &str) -> Option<&mut Life> {
-        let index = self.last_life(member)?;
-        self.lives.get_mut(index)
-    }
-
-    /// The life that a member leads now.
-    pub fn life(&self, member: &str) -> Option<&Life> {
-        self.lives.get(self.last_life(member)?)
-    }
-
-    /// The lives that are judged: of each member the one that runs when the log becomes quiet (or when the verdict is
-    /// fixed), without those that were asked to leave before.
-    pub fn patients(&self) -> Vec<usize> {
-        let end = self.quiet.map_or(self.end(), |quiet| quiet.min(self.end()));
-        self.members
-            .values()
-            .filter_map(|member| {
-                let life = member
-                    .lives
-                    .iter()
-                    .rev()
-                    .copied()
-                    .find(|&life| self.lives.get(life).is_some_and(|life| life.born.n < end.n))?;
-                let facts = self.lives.get(life)?;
-                let left = facts.asked_to_stop.is_some_and(|at| at.n < end.n)
-                    || facts.exit.as_ref().is_some_and(|exit| exit.asked && exit.at.n < end.n);
-                (!left).then_some(life)
-            })
-            .collect()
-    }
-
-    /// What a member's adapter said of itself.
-    pub fn hello(&self, member: &str) -> Option<&Hello> {
-        self.members.get(member)?.hello.as_ref()
-    }
-
-    /// Whether a member's adapter has an optional event or command.
-    pub fn has_capability(&self, member: &str, name: &str) -> bool {
-        self.hello(member)
-            .is_some_and(|hello| hello.capabilities.iter().any(|capability| capability == name))
-    }
-
-    /// Whether the reader tells tombstones as records: a table without offsets knows only their keys.
-    pub fn tells_tombstones(&self) -> bool {
-        self.kind() != Kind::Table
-            || self.lives.iter().any(|life| life.tells_offsets)
-            || self
-                .members
-                .keys()
-                .any(|member| self.has_capability(member, RECORDS_OFFSETS))
-    }
-
-    /// Whether positions in heartbeats count: only where nothing better is told, or where the reader may skip.
-    pub(super) fn trusts_told(&self, life: usize) -> bool {
-        let Some(life) = self.lives.get(life) else { return false };
-        let better = life.tells_offsets
-            || life.tells_ids
-            || self.has_capability(&life.member, RECORDS_OFFSETS)
-            || self.has_capability(&life.member, RECORDS_IDS);
-        !better
-            || self
-                .opened()
-                .is_some_and(|opened| opened.reader.declares.skips_on_reset)
-    }
-
-    /// How the life that a member leads ended by itself; `None` while it goes on or when it was asked to end.
-    pub fn ended(&self, member: &str) -> Option<Ended<'_>> {
-        self.life_ended(self.last_life(member)?, self.now.us)
-    }
-
-    /// How a life ended by itself, as known at a time.
-    pub fn life_ended(&self, life: usize, now_us: u64) -> Option<Ended<'_>> {
-        let calm_us = self
-            .faults
-            .calm_since(now_us)
-            .map_or(0, |since| now_us.saturating_sub(since));
-        self.lives.get(life)?.ended(calm_us, now_us, self.within_us())
-    }
-
-    /// The last end, once every member that was not asked to leave has ended by itself.
-    pub fn all_ended(&self) -> Option<Ended<'_>> {
-        let mut last: Option<Ended<'_>> = None;
-        for index in self.members.values().filter_map(|member| member.lives.last().copied()) {
-            let Some(life) = self.lives.get(index) else { continue };
-            if life.asked_to_stop.is_some() || life.exit.as_ref().is_some_and(|exit| exit.asked) {
-                continue;
-            }
-            let ended = self.life_ended(index, self.now.us)?;
-            if last.as_ref().is_none_or(|last| last.at_us <= ended.at_us) {
-                last = Some(ended);
-            }
-        }
-        last
-    }
-
-    /// Whether a member says that it has caught up; `None` when it never said anything of it.
-    pub fn claims_caught_up(&self, member: &str) -> Option<bool> {
-        let life = self.life(member)?;
-        let claimed = life.claims.last().and_then(|claimed| claimed.claims.caught_up);
-        if life.caught_up.is_empty() {
-            claimed
-        } else {
-            Some(claimed.unwrap_or(true))
-        }
-    }
-
-    /// The last status that a member showed, verbatim.
-    pub fn status(&self, member: &str) -> Option<&str> {
-        self.life(member)?.status_now()
-    }
-
-    /// Since when a member is blocked, microseconds; `None` while it is not.
-    pub fn blocked(&self, member: &str) -> Option<u64> {
-        match self.life(member)?.blocked.last() {
-            Some((since, None)) => Some(*since),
-            _ => None,
-        }
-    }
-
-    /// The answer to the last command with this id, of any member.
-    pub fn answer(&self, id: u64) -> Option<&Done> {
-        let asked = self.asked.iter().rev().find(|asked| asked.id == id)?;
-        asked.answer.as_ref().map(|(_, done)| done)
-    }
-
-    /// The answer to a member's command.
-    pub fn answer_of(&self, member: &str, id: u64) -> Option<&Done> {
-        let asked = self
-            .asked
-            .iter()
-            .rev()
-            .find(|asked| asked.id == id && asked.member == member)?;
-        asked.answer.as_ref().map(|(_, done)| done)
-    }
-
-    /// Commands sent, with their answers.
-    pub fn asked(&self) -> &[Asked] {
-        &self.asked
-    }
-
-    /// Snapshots: the newest complete one and what came after it.
-    pub fn snapshots(&self) -> &[Snapshot] {
-        &self.snapshots
-    }
-
-    /// What lets positions go back.
-    pub fn excuses(&self) -> &[Excuse] {
-        &self.excuses
-    }
-
-    /// Calls of armed callbacks: when, which life, which call, and whether it raised (else: was entered).
-    pub fn struck(&self) -> &[(Moment, usize, CallbackCall, bool)] {
-        &self.struck
-    }
-
-    /// Armed callbacks entered from event `mark` on.
-    pub fn callbacks_entered_since(&self, mark: u64) -> u64 {
-        let entered = self.struck.iter().filter(|(at, _, _, raised)| at.n >= mark && !raised);
-        entered.count() as u64
-    }
-
-    /// Error events: when, which life, where they surfaced, how many.
-    pub fn errors(&self) -> &[(Moment, usize, brokerfall_report::exception::Origin, u64)] {
-        &self.errors
-    }
-
-    /// Resets reported from event `mark` on.
-    pub fn resets_since(&self, mark: u64) -> u64 {
-        self.resets.iter().filter(|at| at.n >= mark).count() as u64
-    }
-
-    // The wire.
-
-    /// Requests that the link saw from event `mark` on: of one api, or of all.
-    pub fn wire_requests_since(&self, mark: u64, api: Option<&str>) -> u64 {
-        let from = self.wire.windows.partition_point(|window| window.at.n < mark);
-        self.wire
-            .windows
-            .iter()
-            .skip(from)
-            .flat_map(|window| &window.requests)
-            .filter(|(name, _)| api.is_none_or(|api| api == name))
-            .fold(0, |sum, (_, n)| sum.saturating_add(*n))
-    }
-
-    /// Error codes that the link saw from event `mark` on: of one api or all, of one code (its name) or all.
-    pub fn wire_errors_since(&self, mark: u64, api: Option<&str>, code: Option<&str>) -> u64 {
-        self.wire
-            .answers
-            .iter()
-            .filter(|answer| answer.at.n >= mark)
-            .filter(|answer| {
-                api.is_none_or(|api| api == answer.api) && code.is_none_or(|code| code == answer.code.name)
-            })
-            .fold(0, |sum, answer| sum.saturating_add(answer.count))
-    }
-
-    /// Answers that a fault's rule put on the wire.
-    pub fn injected_answers(&self, fault: &str) -> u64 {
-        self.wire
-            .answers
-            .iter()
-            .filter(|answer| answer.injected_by.as_deref() == Some(fault))
-            .fold(0, |sum, answer| sum.saturating_add(answer.count))
-    }
-
-    /// Changes of connections from event `mark` on: of one broker, or of all.
-    pub fn connections_since(&self, mark: u64, node: Option<i32>, change: ConnectionChange) -> u64 {
-        self.wire
-            .connections
-            .iter()
-            .filter(|c| c.at.n >= mark && c.change == change && node.is_none_or(|node| node == c.node))
-            .fold(0, |sum, c| sum.saturating_add(c.count))
-    }
-
-    /// Commits, in order.
-    pub fn commits(&self) -> &[Commit] {
-        &self.wire.commits
     }
 }

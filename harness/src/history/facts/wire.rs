@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use brokerfall_report::exception::Code;
 use brokerfall_report::history::{ConnectionChange, GroupChange};
 
-use super::Moment;
+use super::{Facts, Moment};
 
 /// Traffic of one client in one window.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -110,18 +110,51 @@ pub struct Wire {
     pub fetched: BTreeMap<String, BTreeMap<u32, u64>>,
 }
 
-impl Wire {
-    /// Answers to this client (or to one not yet known) that name no other partition.
-    pub fn answers_for<'a>(
-        &'a self,
-        client: &'a str,
-        topic: &'a str,
-        partition: u32,
-    ) -> impl Iterator<Item = &'a Answer> + 'a {
-        self.answers.iter().filter(move |answer| {
-            (answer.client == client || answer.client.is_empty())
-                && answer.topic.as_deref().is_none_or(|t| t == topic)
-                && answer.partition.is_none_or(|p| p == partition)
-        })
+impl Facts {
+    /// Requests that the link saw from event `mark` on: of one api, or of all.
+    pub fn wire_requests_since(&self, mark: u64, api: Option<&str>) -> u64 {
+        let from = self.wire.windows.partition_point(|window| window.at.n < mark);
+        self.wire
+            .windows
+            .iter()
+            .skip(from)
+            .flat_map(|window| &window.requests)
+            .filter(|(name, _)| api.is_none_or(|api| api == name))
+            .fold(0, |sum, (_, n)| sum.saturating_add(*n))
+    }
+
+    /// Error codes that the link saw from event `mark` on: of one api or all, of one code (its name) or all.
+    pub fn wire_errors_since(&self, mark: u64, api: Option<&str>, code: Option<&str>) -> u64 {
+        self.wire
+            .answers
+            .iter()
+            .filter(|answer| answer.at.n >= mark)
+            .filter(|answer| {
+                api.is_none_or(|api| api == answer.api) && code.is_none_or(|code| code == answer.code.name)
+            })
+            .fold(0, |sum, answer| sum.saturating_add(answer.count))
+    }
+
+    /// Answers that a fault's rule put on the wire.
+    pub fn injected_answers(&self, fault: &str) -> u64 {
+        self.wire
+            .answers
+            .iter()
+            .filter(|answer| answer.injected_by.as_deref() == Some(fault))
+            .fold(0, |sum, answer| sum.saturating_add(answer.count))
+    }
+
+    /// Changes of connections from event `mark` on: of one broker, or of all.
+    pub fn connections_since(&self, mark: u64, node: Option<i32>, change: ConnectionChange) -> u64 {
+        self.wire
+            .connections
+            .iter()
+            .filter(|c| c.at.n >= mark && c.change == change && node.is_none_or(|node| node == c.node))
+            .fold(0, |sum, c| sum.saturating_add(c.count))
+    }
+
+    /// Commits, in order.
+    pub fn commits(&self) -> &[Commit] {
+        &self.wire.commits
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::net::TcpStream;
@@ -275,17 +275,17 @@ impl Broker {
     }
 
     fn gate(&self) -> MutexGuard<'_, Gate> {
-        self.gate.lock().unwrap_or_else(PoisonError::into_inner)
+        crate::lock(&self.gate)
     }
 
     fn live(&self) -> MutexGuard<'_, HashMap<u64, Arc<Live>>> {
-        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+        crate::lock(&self.live)
     }
 }
 
 impl Live {
     fn client(&self) -> MutexGuard<'_, String> {
-        self.client.lock().unwrap_or_else(PoisonError::into_inner)
+        crate::lock(&self.client)
     }
 }
 
@@ -378,7 +378,7 @@ pub(super) async fn probe(shared: Arc<Shared>, broker: Arc<Broker>) {
             _ => Ok(()),
         };
         if let Err(cause) = looked {
-            shared.fail(format!("{cause}"));
+            shared.fail(crate::chain(&cause));
         }
         if asked && !broker.is_away() {
             again = Some(Instant::now() + PROBE_AGAIN);

@@ -4,7 +4,7 @@
 //! Metadata is cured by being encoded anew (the mock puts one surplus byte at its end, which strict clients refuse).
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -180,6 +180,6 @@ impl SyncGate {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Generation>> {
-        self.went_up.lock().unwrap_or_else(PoisonError::into_inner)
+        crate::lock(&self.went_up)
     }
 }

@@ -338,7 +338,7 @@ impl Shared {
 
     /// Records a failure of the harness, each once.
     pub(super) fn fail(&self, text: String) {
-        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failures = crate::lock(&self.failures);
         if failures.insert(text.clone()) {
             drop(failures);
             let of = FailureOf::Harness;

@@ -1,7 +1,7 @@
 //! Group membership and commits, read from the wire.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use brokerfall_report::history::{Event, GroupChange};
 use brokerfall_report::protocol::TopicPartition;
@@ -76,7 +76,7 @@ impl Groups {
     }
 
     fn is_due(&self, client: &str, group: &str, generation: i32, now_us: u64) -> bool {
-        let mut alive = self.alive.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut alive = crate::lock(&self.alive);
         let now = Alive {
             generation,
             at_us: now_us,

@@ -31,7 +31,7 @@ mod trouble;
 use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -182,7 +182,7 @@ impl Shared {
     }
 
     fn tasks(&self) -> MutexGuard<'_, JoinSet<()>> {
-        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+        crate::lock(&self.tasks)
     }
 }
 
@@ -200,10 +200,6 @@ async fn flush_often(shared: Arc<Shared>) {
 
 #[async_trait]
 impl Link for BuiltinLink {
-    fn kind(&self) -> &'static str {
-        "builtin"
-    }
-
     fn bootstrap(&self) -> String {
         let addresses: Vec<String> = self
             .shared
@@ -269,10 +265,6 @@ impl Link for BuiltinLink {
 
     fn disarm(&self, rule: RuleId) -> RuleCounts {
         self.shared.rules.disarm(rule)
-    }
-
-    fn counts(&self, rule: RuleId) -> RuleCounts {
-        self.shared.rules.counts(rule)
     }
 
     fn open_connections(&self, client: &str) -> u32 {

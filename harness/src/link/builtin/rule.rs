@@ -4,7 +4,7 @@
 //! up to the client's longest wait (`fetch.max.wait.ms`) after it was armed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use bytes::Bytes;
 use kafka_protocol::messages::{BrokerId, ResponseKind};
@@ -85,6 +85,7 @@ impl Rules {
         counts
     }
 
+    #[cfg(test)]
     pub(super) fn counts(&self, id: RuleId) -> RuleCounts {
         counts(&self.lock(), id)
     }
@@ -139,7 +140,7 @@ impl Rules {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Armed>> {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+        crate::lock(&self.list)
     }
 }
 

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::mem;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use brokerfall_report::exception::Code;
 use brokerfall_report::history::{ConnectionChange, Event, LogEnd};
@@ -175,7 +175,7 @@ impl Taps {
 
     /// Puts what was counted since the last flush into the history.
     pub(super) fn flush(&self) {
-        let _flushing = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _flushing = crate::lock(&self.flushing);
         let now = self.recorder.now_us();
         let events = self.lock().end_window(now);
         for event in events {
@@ -184,8 +184,7 @@ impl Taps {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Counters cannot be left half changed.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        crate::lock(&self.inner)
     }
 }
 

@@ -95,7 +95,6 @@ pub struct Stopped {
 /// The answer to a command in hand.
 pub struct Answer {
     shared: Arc<Shared>,
-    id: u64,
     what: &'static str,
     receiver: Option<oneshot::Receiver<Done>>,
     within: Duration,
@@ -185,10 +184,9 @@ impl ReaderProcess {
     /// Sends a command now; the answer is awaited when it suits, or never.
     pub fn ask_in_background(&self, command: Command, within: Duration) -> Answer {
         let what = name_of(&command);
-        let (id, receiver) = self.shared.send(command, within);
+        let (_, receiver) = self.shared.send(command, within);
         Answer {
             shared: self.shared.clone(),
-            id,
             what,
             receiver,
             within,
@@ -396,11 +394,6 @@ impl Drop for ReaderProcess {
 }
 
 impl Answer {
-    /// Id of the command.
-    pub fn id(&self) -> u64 {
-        self.id
-    }
-
     /// Waits for the `done`.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use brokerfall_report::history::Event;
@@ -61,8 +61,7 @@ pub(super) struct State {
 
 impl Shared {
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        // Every change under the lock is complete in itself; a panic elsewhere leaves nothing half done.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        crate::lock(&self.state)
     }
 
     /// Sends a command. Without a receiver it was not sent: the adapter is gone or broken.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use brokerfall_report::history::Event;
@@ -21,6 +21,7 @@ use super::pulse::Pulse;
 use super::shared::{Life, Shared, State};
 use super::stderr::Capped;
 use crate::history::recorder::Recorder;
+use crate::lock;
 use crate::process::Child;
 use crate::reader::Launch;
 use crate::reader::validate::{Broken, Validator, too_long};
@@ -245,8 +246,4 @@ impl Kept {
             self.file = None;
         }
     }
-}
-
-fn lock(stderr: &Mutex<Capped>) -> std::sync::MutexGuard<'_, Capped> {
-    stderr.lock().unwrap_or_else(PoisonError::into_inner)
 }

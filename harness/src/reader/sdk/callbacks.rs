@@ -4,7 +4,7 @@
 //! catch panics is as unprotected as a Python library that catches `Exception`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
 use brokerfall_report::exception::Exception;
@@ -93,7 +93,7 @@ impl Callbacks {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Armed>> {
         // The lock is never held while a callback runs, so a panic cannot have left it half changed.
-        self.armed.lock().unwrap_or_else(PoisonError::into_inner)
+        crate::lock(&self.armed)
     }
 }
 
@@ -148,7 +148,7 @@ impl Sdk {
 /// Lets time pass: here time itself is what was asked for.
 fn wait(length: Duration) {
     let never = Mutex::new(());
-    let guard = never.lock().unwrap_or_else(PoisonError::into_inner);
+    let guard = crate::lock(&never);
     // OK to drop the result: nobody notifies, so it returns when the time has passed.
     let _ = Condvar::new().wait_timeout_while(guard, length, |()| true);
 }

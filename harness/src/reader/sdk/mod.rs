@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, mpsc};
 use std::time::{Duration, Instant};
 
 use brokerfall_report::exception::{Exception, Origin};
@@ -132,7 +132,7 @@ impl Shared {
 
     fn output(&self) -> MutexGuard<'_, Output> {
         // A panic while a line was being built leaves whole lines behind: it is written in one call.
-        self.output.lock().unwrap_or_else(PoisonError::into_inner)
+        crate::lock(&self.output)
     }
 }
 
@@ -213,7 +213,7 @@ impl Sdk {
 
     fn log_to_stderr(&self, line: &str) {
         let now_us = self.shared.now_us();
-        let mut budget = self.shared.log.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut budget = crate::lock(&self.shared.log);
         let mut dropped = 0;
         if budget.second != now_us / 1_000_000 {
             dropped = budget.dropped;
@@ -311,7 +311,7 @@ fn spawn_heartbeat(shared: Arc<Shared>, current: Current) {
             let now_us = shared.now_us();
             if now_us >= next_us {
                 next_us = now_us + HEARTBEAT_EVERY.as_micros() as u64;
-                let reader = current.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                let reader = crate::lock(&current).clone();
                 let heartbeat = match reader {
                     Some(reader) => reader.heartbeat(),
                     None => Heartbeat {
@@ -322,7 +322,7 @@ fn spawn_heartbeat(shared: Arc<Shared>, current: Current) {
                 shared.write(|output, now_ms| output.event(now_ms, ReaderEvent::Heartbeat(heartbeat)));
             }
             shared.write(Output::tick);
-            let guard = never.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let guard = crate::lock(&never.0);
             // OK to drop the result: nobody notifies; this is the pace of the heartbeat.
             let _ = never.1.wait_timeout_while(guard, TICK, |()| true);
         }
@@ -404,11 +404,11 @@ impl<B: Fn(&Start, Sdk) -> Result<Arc<dyn Reader>, Box<Exception>>> Session<B> {
     }
 
     fn reader(&self) -> Option<Arc<dyn Reader>> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        crate::lock(&self.current).clone()
     }
 
     fn replace(&self, reader: Option<Arc<dyn Reader>>) -> Option<Arc<dyn Reader>> {
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = crate::lock(&self.current);
         std::mem::replace(&mut current, reader)
     }
 
@@ -473,7 +473,7 @@ impl<B: Fn(&Start, Sdk) -> Result<Arc<dyn Reader>, Box<Exception>>> Session<B> {
 
 fn outstanding(shared: &Shared) -> MutexGuard<'_, BTreeMap<u64, Done>> {
     // Nothing that can panic runs under the lock.
-    shared.outstanding.lock().unwrap_or_else(PoisonError::into_inner)
+    crate::lock(&shared.outstanding)
 }
 
 fn answer(id: u64, result: Result<(), Box<Exception>>) -> Done {

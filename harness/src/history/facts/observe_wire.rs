@@ -1,0 +1,123 @@
+//! The fold of what the link saw.
+
+use brokerfall_report::history::{Event, GroupChange};
+
+use super::{Answer, Commit, Connection, Excuse, Facts, Moment, Standing, Window};
+
+/// Error codes after which a position may go back: the log is not what the reader thought, or the group moves.
+const EXCUSING_CODES: [&str; 6] = [
+    "OFFSET_OUT_OF_RANGE",
+    "FENCED_LEADER_EPOCH",
+    "UNKNOWN_LEADER_EPOCH",
+    "UNKNOWN_MEMBER_ID",
+    "ILLEGAL_GENERATION",
+    "REBALANCE_IN_PROGRESS",
+];
+
+impl Facts {
+    pub(super) fn observe_wire(&mut self, at: Moment, event: &Event) {
+        match event {
+            Event::Wire {
+                client,
+                span_us,
+                requests,
+                connects,
+                fetch_offsets,
+            } => {
+                for fetched in fetch_offsets {
+                    let topic = self.wire.fetched.entry(fetched.topic.clone()).or_default();
+                    let highest = topic.entry(fetched.partition).or_default();
+                    *highest = (*highest).max(fetched.offset);
+                }
+                self.wire.windows.push(Window {
+                    at,
+                    client: client.clone(),
+                    span_us: *span_us,
+                    requests: requests.iter().map(|(api, n)| (api.clone(), *n)).collect(),
+                    connects: *connects,
+                });
+            }
+            Event::WireError {
+                client,
+                api,
+                code,
+                topic,
+                partition,
+                injected_by,
+                count,
+            } => {
+                if EXCUSING_CODES.contains(&code.name.as_str()) {
+                    self.excuses.push(Excuse {
+                        at,
+                        life: None,
+                        client: Some(client.clone()),
+                        partition: topic.clone().zip(*partition),
+                        what: "an error code on the wire",
+                    });
+                }
+                self.wire.answers.push(Answer {
+                    at,
+                    client: client.clone(),
+                    api: api.clone(),
+                    code: code.clone(),
+                    topic: topic.clone(),
+                    partition: *partition,
+                    injected_by: injected_by.clone(),
+                    count: *count,
+                });
+            }
+            Event::WireConnection {
+                client,
+                node,
+                change,
+                count,
+            } => self.wire.connections.push(Connection {
+                at,
+                client: client.clone(),
+                node: *node,
+                change: *change,
+                count: *count,
+            }),
+            Event::WireGroup { client, change, .. } => {
+                if !matches!(change, GroupChange::Alive { .. }) {
+                    self.excuses.push(Excuse {
+                        at,
+                        life: None,
+                        client: Some(client.clone()),
+                        partition: None,
+                        what: "a rebalance on the wire",
+                    });
+                }
+                if matches!(change, GroupChange::Joined { .. } | GroupChange::Synced { .. })
+                    && let Some(life) = self.last_life(client)
+                    && let Some(life) = self.lives.get_mut(life)
+                {
+                    life.saw_loop_turn(at.us);
+                }
+                self.wire.standings.push(Standing {
+                    at,
+                    client: client.clone(),
+                    change: change.clone(),
+                });
+            }
+            Event::WireCommit {
+                client,
+                topic,
+                partition,
+                offset,
+                code,
+                ..
+            } if *code == 0 => {
+                self.wire.commits.push(Commit {
+                    at,
+                    member: client.clone(),
+                    topic: topic.clone(),
+                    partition: *partition,
+                    offset: *offset,
+                    on_wire: true,
+                });
+            }
+            _ => {}
+        }
+    }
+}
