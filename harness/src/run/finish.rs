@@ -54,7 +54,7 @@ pub(super) async fn finish(rig: &Rig) -> Result<(), RunError> {
     recorder.record(Event::Stage(Stage::Recovering));
     rig.oracle.sentinel(1).await?;
     decided(rig, rig.within() + LAST_TOLD, |facts| facts.sentinel_arrived(1)).await;
-    settle(rig).await;
+    settle(rig).await?;
     let judgement = recorder.with(verdict::judge_facts);
     // Of an adapter that is not believed no cure could be told.
     if is_sick(&judgement) && !recorder.with(Facts::protocol_is_broken) {
@@ -98,10 +98,18 @@ fn owned_or_over(facts: &Facts) -> Option<()> {
 }
 
 /// Writers have stopped: what the reader shows now is final.
-async fn settle(rig: &Rig) {
+async fn settle(rig: &Rig) -> Result<(), RunError> {
     let recorder = &rig.recorder;
     recorder.record(Event::Stage(Stage::Settling));
     let mark = recorder.record(Event::Quiet);
+    if recorder.with(|facts| {
+        facts
+            .partitions()
+            .any(|(_, _, partition)| partition.log.now().is_some_and(|log| log.start > 0))
+    }) {
+        // Records have left the log: which of them is what losing and converging are judged by.
+        rig.oracle.scan_all().await?;
+    }
     if rig.launch.info.kind == Kind::Group {
         // A member that has left says nothing of it; its partitions without an owner do. A healthy group waits for nothing
         // here, and one that rebalances is back within its session.
@@ -135,6 +143,7 @@ async fn settle(rig: &Rig) {
             (facts.all_alive_beat_since(mark) || facts.protocol_is_broken()).then_some(())
         })
         .await;
+    Ok(())
 }
 
 /// Only a reader that does not come back is offered cures. The verdict itself is not asked: an open history is partial.
