@@ -65,6 +65,18 @@ impl History {
         );
     }
 
+    /// The sentinel of the first round, written as record `id`.
+    pub(crate) fn sentinel(&mut self, ms: f64, id: u64) {
+        let record = SentinelRecord {
+            topic: "orders".into(),
+            partition: 0,
+            id,
+            offset: id - 1,
+        };
+        let records = vec![record];
+        self.at(ms, Event::Sentinel { round: 1, records });
+    }
+
     pub(crate) fn produced(&mut self, ms: f64, first_id: u64, last_id: u64) {
         let (ids, offsets) = (Runs::one(first_id, last_id), Runs::one(first_id - 1, last_id - 1));
         let (topic, partition, outcome) = ("orders".to_owned(), 0, ProduceOutcome::Acked);

@@ -77,6 +77,7 @@ pub(crate) fn callback_killed_reader() -> (Vec<Entry>, Judgement) {
     h.wire(1000.0, 1000, &[("Fetch", 9), ("Metadata", 2)]);
     h.stage(1200.0, Stage::Recovering);
     h.produced(1201.0, 116, 116);
+    h.sentinel(1201.1, 116);
     h.stage(6300.0, Stage::Settling);
     h.asked(6301.0, 5, "barrier");
     h.answered(6320.0, 5, Some(false));
@@ -287,6 +288,7 @@ pub(crate) fn silent_consume_once() -> (Vec<Entry>, Judgement) {
     h.healed(4_000.0, "kill-broker-1", "the oracle read through the broker");
     h.stage(4_010.0, Stage::Recovering);
     h.produced(4_020.0, 101, 130);
+    h.sentinel(4_020.1, 130);
     h.beat(9_000.0, "consuming", Some(true), Some(true), Some(0));
     h.stage(9_050.0, Stage::Diagnosing);
     h.at(
@@ -374,19 +376,7 @@ pub(crate) fn passed() -> (Vec<Entry>, Judgement) {
     h.healed(2_500.0, "cut", "held bytes flowed on");
     h.stage(2_510.0, Stage::Recovering);
     h.produced(2_512.0, 101, 101);
-    let record = SentinelRecord {
-        topic: "orders".into(),
-        partition: 0,
-        id: 101,
-        offset: 100,
-    };
-    h.at(
-        2_512.1,
-        Event::Sentinel {
-            round: 1,
-            records: vec![record],
-        },
-    );
+    h.sentinel(2_512.1, 101);
     h.delivered(2_870.0, 101, 101);
     h.beat(2_900.0, "live", Some(true), Some(true), Some(0));
     h.wire(2_950.0, 2_900, &[("Fetch", 30), ("Metadata", 6)]);
@@ -443,6 +433,7 @@ pub(crate) fn void_with_a_violation() -> (Vec<Entry>, Judgement) {
     h.healed(5_610.0, "pause-broker-1", "held bytes flowed on");
     h.stage(5_620.0, Stage::Recovering);
     h.produced(5_621.0, 101, 130);
+    h.sentinel(5_621.1, 130);
     let mut outer = exception("KafkaJSNonRetriableError", "Connection timeout");
     outer.attributes.insert("retriable".into(), false.into());
     let crash = caused_by(outer, exception("KafkaJSConnectionError", "Connection timeout"));
