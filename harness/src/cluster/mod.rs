@@ -35,20 +35,36 @@ pub trait Cluster: Send + Sync {
     }
 
     /// Creates a topic and returns when every partition has a leader.
+    ///
+    /// # Errors
+    /// [`ClusterError::Refused`] when the cluster says no, [`ClusterError::TimedOut`] when a partition gets no leader;
+    /// [`ClusterError::Died`] as everywhere below.
     async fn create_topic(&self, topic: &TopicSpec) -> Result<(), ClusterError>;
 
     /// Kills a broker: its direct port refuses connections when this returns. Leaders and coordinators move after
     /// `election` (never, on a cluster of one). The proof says what was seen.
+    ///
+    /// # Errors
+    /// [`ClusterError::Refused`], or [`ClusterError::TimedOut`] when its port still accepts.
     async fn kill_broker(&self, node: NodeId, election: Duration) -> Result<String, ClusterError>;
 
     /// Starts a killed broker again, on the same port and with its data. Returns when its direct port accepts and it
     /// answers Metadata.
+    ///
+    /// # Errors
+    /// [`ClusterError::Refused`], or [`ClusterError::TimedOut`] when it does not serve in time.
     async fn start_broker(&self, node: NodeId) -> Result<String, ClusterError>;
 
     /// The node that leads a partition now.
+    ///
+    /// # Errors
+    /// [`ClusterError::Direct`] when no broker tells it.
     async fn leader(&self, topic: &str, partition: u32) -> Result<NodeId, ClusterError>;
 
     /// The node that coordinates a group now.
+    ///
+    /// # Errors
+    /// [`ClusterError::Direct`] when no broker tells it.
     async fn coordinator(&self, group: &str) -> Result<NodeId, ClusterError>;
 
     /// Names a group that readers will use, so that its coordinator can be moved when it dies. Only clusters that must be

@@ -80,6 +80,9 @@ pub trait Fault: Send + Sync {
     fn closes_path(&self) -> bool;
 
     /// Puts the fault in force and proves it. `name` is the fault's name in this run.
+    ///
+    /// # Errors
+    /// [`FaultError::NotProven`] when the proof does not come; the others name the part that failed.
     async fn inject(&self, rig: &Rig, name: &str) -> Result<Injected, FaultError>;
 }
 
@@ -127,6 +130,9 @@ pub trait Heal: Send + Sync {
     }
 
     /// Takes the fault back and proves that it is gone.
+    ///
+    /// # Errors
+    /// As [`Fault::inject`].
     async fn heal(self: Box<Self>, rig: &Rig) -> Result<String, FaultError>;
 }
 
@@ -178,6 +184,9 @@ impl FaultSpec {
 
 impl BrokerChoice {
     /// The nodes that the choice means now.
+    ///
+    /// # Errors
+    /// The cluster's, when it does not tell who leads or coordinates.
     pub async fn nodes(&self, rig: &Rig) -> Result<Vec<NodeId>, ClusterError> {
         match self {
             BrokerChoice::All => Ok(rig.cluster.brokers().into_iter().map(|(node, _)| node).collect()),

@@ -17,6 +17,15 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 const FLUSH_EVERY_US: u64 = 200_000;
 
 /// Appends events, stamps them, and keeps the facts of the run up to date. Clones share one history.
+///
+/// ```
+/// # use brokerfall::history::recorder::Recorder;
+/// use brokerfall_report::history::{Event, Stage};
+/// let recorder = Recorder::new(None)?; // in memory; a run gives its `history.jsonl`
+/// assert_eq!(recorder.record(Event::Stage(Stage::Starting)), 0);
+/// assert_eq!(recorder.with(|facts| facts.stage()), Some(Stage::Starting));
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Recorder {
     shared: Arc<Shared>,

@@ -24,16 +24,28 @@ pub trait Link: Send + Sync {
     fn address(&self, node: NodeId) -> Option<SocketAddr>;
 
     /// Puts a cut in force on the brokers named and returns when it is in force. Cuts of different ids may overlap.
+    ///
+    /// # Errors
+    /// [`LinkError::NoBroker`], [`LinkError::TimedOut`] when a connection does not follow, [`LinkError::Io`].
     async fn cut(&self, cut: Cut) -> Result<CutId, LinkError>;
 
     /// Takes a cut back. Returns when traffic can flow again.
+    ///
+    /// # Errors
+    /// [`LinkError::NoCut`], otherwise as [`Link::cut`].
     async fn heal(&self, cut: CutId) -> Result<(), LinkError>;
 
     /// Tells the link that a broker is about to die: it stops listening for it at once, so that readers are refused.
     /// It listens again by itself, on the same port, when the broker accepts connections.
+    ///
+    /// # Errors
+    /// [`LinkError::NoBroker`], [`LinkError::Io`].
     async fn broker_going(&self, node: NodeId) -> Result<(), LinkError>;
 
     /// Returns when the link listens for the broker again and reaches it.
+    ///
+    /// # Errors
+    /// [`LinkError::NoBroker`], [`LinkError::TimedOut`] when it does not within `within`.
     async fn broker_back(&self, node: NodeId, within: Duration) -> Result<(), LinkError>;
 
     /// Arms a rule that answers matching requests with an error code.

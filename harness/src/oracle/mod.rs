@@ -52,6 +52,18 @@ const FILLER_BYTES: u64 = 900_000;
 const MOST_FILLERS: u64 = 64;
 
 /// An independent client that knows the truth. Clones share ids and connections.
+///
+/// ```no_run
+/// # use brokerfall::history::recorder::Recorder;
+/// # use brokerfall::oracle::{Oracle, OracleError};
+/// # use brokerfall_report::history::TopicInfo;
+/// # async fn example(topics: Vec<TopicInfo>, recorder: Recorder) -> Result<(), OracleError> {
+/// let oracle = Oracle::connect("127.0.0.1:9092", recorder, &topics).await?;
+/// let written = oracle.produce("orders", 0, 100).await?;
+/// assert_eq!(written.ids.count(), 100, "acknowledged; whatever was not stands in the history");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Oracle {
     shared: Arc<Shared>,
@@ -136,7 +148,7 @@ impl Oracle {
     ///
     /// # Errors
     /// As for [`Oracle::produce`].
-    pub async fn produce_with(
+    async fn produce_with(
         &self,
         topic: &str,
         partition: u32,

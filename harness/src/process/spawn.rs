@@ -56,6 +56,18 @@ impl Child {
 }
 
 /// Starts children. Clones share one thread and one watchdog.
+///
+/// ```no_run
+/// # use brokerfall::process::{SpawnError, Spawner, Spec};
+/// # async fn example() -> Result<(), SpawnError> {
+/// let spawner = Spawner::shared()?;
+/// let command = vec!["python3".to_owned(), "my_adapter.py".to_owned()];
+/// let child = spawner.spawn(Spec { command, ..Spec::default() }).await?;
+/// println!("process {}", child.group.pid());
+/// spawner.shut_down().await; // kills what is left of every child
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Spawner {
     requests: mpsc::Sender<Request>,

@@ -15,6 +15,14 @@ use super::manifest::{Manifest, ManifestError, PythonProvision, nearest};
 use super::provision::{self, ProvisionOptions, Source};
 
 /// The readers that are known: the bundled ones and those of the user's folders.
+///
+/// ```no_run
+/// # use brokerfall::reader::catalogue::{ReaderError, Readers};
+/// # use brokerfall::reader::provision::ProvisionOptions;
+/// let launches = Readers::load(&[])?.resolve("reference-group", &ProvisionOptions::default())?;
+/// assert_eq!(launches[0].info.name, "reference-group");
+/// # Ok::<(), ReaderError>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Readers {
     found: BTreeMap<String, Found>,

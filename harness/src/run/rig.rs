@@ -182,7 +182,7 @@ impl Rig {
     }
 
     /// What a member is told to start.
-    pub fn start_command(&self, member: &str) -> Command {
+    fn start_command(&self, member: &str) -> Command {
         let reader = &self.plan.reader;
         let state = self.folder.join(format!("state-{member}"));
         Command::Start(Start {

@@ -188,7 +188,7 @@ impl Plan {
 
     /// How the plan may end where `[expect]` does not say: an honest end is as good as a recovery where a fault is
     /// terminal by design, so that recovering is the reader's choice.
-    pub fn default_outcome(&self) -> ExpectedEnd {
+    fn default_outcome(&self) -> ExpectedEnd {
         let terminal = self.reader.reset == Reset::None
             || self.faults().any(|fault| match fault {
                 FaultSpec::AnswerError(answer) => is_authorization(&answer.code),

@@ -1,8 +1,9 @@
 //! From outcomes to a verdict.
 //!
 //! Merge, worst first: `error` (ours or the environment's), `void` by environment or evidence, `failed`, `void` because
-//! what had to be decided was not, `skipped`, `passed`. Safety violations that need no fault to be wrong are `failed` in
-//! spite of any void, never in spite of an error. `known-failing` is the suite's word and never set here.
+//! what had to be decided was not, `passed`. Safety violations that need no fault to be wrong are `failed` in spite of any
+//! void, never in spite of an error. Of a `skipped` run nothing is judged. `known-failing` is the suite's word and never
+//! set here.
 //!
 //! ```text
 //! entries -> Facts -> ALL invariants -> findings --+
@@ -41,6 +42,12 @@ const CAUSES: [&str; 7] = [
 const KINDS: [&str; 4] = ["recovers", "no_silent_death", "catches_up", "callback_isolated"];
 
 /// Judges a history. Pure: the same entries give the same judgement.
+///
+/// ```
+/// use brokerfall_report::verdict::Verdict;
+/// let nothing = brokerfall::verdict::judge(&[]);
+/// assert_eq!(nothing.verdict, Verdict::Error, "a history without its plan cannot be judged");
+/// ```
 pub fn judge<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> Judgement {
     let mut facts = Facts::default();
     for entry in entries {

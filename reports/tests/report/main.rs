@@ -1,6 +1,6 @@
 //! Reports from histories, and what people and tools read of them.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on must say where")]
 
 mod fold;
 mod formats;

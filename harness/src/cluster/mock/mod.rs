@@ -63,6 +63,16 @@ const PROPERTIES: [&str; 11] = [
 ];
 
 /// librdkafka's mock cluster in a child process.
+///
+/// ```no_run
+/// # use brokerfall::cluster::{Cluster, ClusterError, mock::MockCluster};
+/// # async fn example(brokerfall: &std::path::Path, folder: &std::path::Path) -> Result<(), ClusterError> {
+/// let cluster = MockCluster::start(3, brokerfall, folder).await?;
+/// println!("direct listeners: {}", cluster.direct_bootstrap());
+/// cluster.shutdown().await;
+/// # Ok(())
+/// # }
+/// ```
 pub struct MockCluster {
     shared: Arc<Shared>,
     librdkafka: String,

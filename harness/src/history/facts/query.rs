@@ -171,7 +171,7 @@ impl Facts {
 
     /// Where a reader without a position stands: the log start, or under reset `latest` the log end at its start (for a
     /// group: at its first start, because a position is kept for it from then on).
-    pub fn start_position(&self, topic: &str, partition: u32) -> u64 {
+    fn start_position(&self, topic: &str, partition: u32) -> u64 {
         let log_start = self.log_start(topic, partition).unwrap_or(0);
         match self.opened().map(|opened| opened.reset) {
             Some(Reset::Latest) if self.kind() == Kind::Group => {
@@ -271,7 +271,7 @@ impl Facts {
     }
 
     /// The log end of a partition when the first reader was started.
-    pub fn first_target(&self, topic: &str, partition: u32) -> Option<u64> {
+    fn first_target(&self, topic: &str, partition: u32) -> Option<u64> {
         self.members
             .values()
             .filter_map(|member| member.targets.first())

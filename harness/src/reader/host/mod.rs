@@ -46,6 +46,19 @@ const TERM_MARGIN: Duration = Duration::from_secs(1);
 const SETTLE: Duration = Duration::from_millis(500);
 
 /// A reader's process, running or ended. Dropping it kills what is left of it.
+///
+/// ```no_run
+/// # use std::time::Duration;
+/// # use brokerfall::history::recorder::Recorder;
+/// # use brokerfall::reader::{Launch, host::{HostError, ReaderProcess}};
+/// # async fn example(launch: &Launch, recorder: Recorder) -> Result<(), HostError> {
+/// let reader = ReaderProcess::spawn(launch, "r1", "run/r1".as_ref(), recorder).await?;
+/// let hello = reader.hello(Duration::from_secs(60)).await?;
+/// println!("{} speaks", hello.library);
+/// reader.shut_down(Duration::from_secs(10)).await;
+/// # Ok(())
+/// # }
+/// ```
 pub struct ReaderProcess {
     shared: Arc<Shared>,
     spawner: Spawner,

@@ -44,6 +44,35 @@ const RESTART_GRACE: Duration = Duration::from_secs(3);
 const HARNESS_GONE: i32 = 0;
 
 /// A reader object as the SDK drives it. Every method but `heartbeat` may block; none is called before it is built.
+///
+/// ```no_run
+/// use std::{process::ExitCode, sync::Arc, time::Duration};
+/// use brokerfall::reader::sdk::{Reader, Sdk, run};
+/// use brokerfall_report::protocol::{Heartbeat, Hello, Kind, PROTOCOL};
+///
+/// struct Mine(Sdk); // and the library's own object, whose callback calls `Sdk::record`
+///
+/// impl Reader for Mine {
+///     fn heartbeat(&self) -> Heartbeat {
+///         Heartbeat { state: "running".into(), loop_age_ms: self.0.loop_age_ms(), ..Heartbeat::default() }
+///     }
+///     fn stop(&self, _grace: Duration) {
+///         self.0.stopped("closed", None);
+///     }
+/// }
+///
+/// fn main() -> ExitCode {
+///     let hello = Hello {
+///         protocol: PROTOCOL,
+///         library: "mine 1.0".into(),
+///         client: "rdkafka 0.39".into(),
+///         runtime: "rust 1.88".into(),
+///         kinds: vec![Kind::Group],
+///         capabilities: vec!["records.offsets".into(), "records.ids".into()],
+///     };
+///     run(hello, |_start, sdk| Ok(Arc::new(Mine(sdk))))
+/// }
+/// ```
 pub trait Reader: Send + Sync {
     /// Signs of life. Must return at once, whatever the reading loop is stuck in.
     fn heartbeat(&self) -> Heartbeat;
