@@ -88,7 +88,7 @@ pub(crate) struct RunArgs {
     /// Runs at a time; default the number of cores.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) jobs: Option<u16>,
-    /// Seed of everything random; each repeat takes the next one.
+    /// Seed to record with the runs, one higher with each repeat; no fault draws on it so far.
     #[arg(long, value_name = "S", default_value_t = 0)]
     pub(crate) seed: u64,
     /// Run everything this often.

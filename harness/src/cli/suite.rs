@@ -118,7 +118,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<ExitCode, SuiteError> {
     Ok(report.exit_code())
 }
 
-/// This binary, as a path that stays good while a build replaces the file.
+/// This binary: the mock cluster and the bundled readers are hidden subcommands of it.
 fn own_program() -> Result<PathBuf, SuiteError> {
     std::env::current_exe().map_err(|source| SuiteError::Io {
         what: "find this binary",

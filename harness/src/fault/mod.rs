@@ -1,7 +1,8 @@
 //! Faults: each one file with its spec, docs, needs, evidence and heal.
 //!
-//! Adding a fault is one file here and one variant of [`FaultSpec`]. A fault acts only through the `Cluster`, `Link` and
-//! `Reader` that it is given, and tells nothing but the history.
+//! Adding a fault is one file here and one variant of [`FaultSpec`]; the compiler then asks for its checks and needs in
+//! `scenario`. A fault acts only through the [`Rig`] that it is given (cluster, link, oracle, readers) and records nothing:
+//! it returns what proves it and what heals it, and the run loop writes the history.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -19,7 +19,7 @@ pub struct Order {
     pub folder: PathBuf,
     /// The binary with the hidden subcommands.
     pub program: PathBuf,
-    /// Seed of everything random.
+    /// Recorded with the run. Nothing in a run is drawn at random so far.
     pub seed: u64,
     /// The command that reproduces the run.
     pub reproduce: String,
@@ -48,7 +48,8 @@ impl Order {
         self.folder.join("history.jsonl")
     }
 
-    /// The consumer group of the run: fresh in each, so that no run inherits another's commits.
+    /// The consumer group of the run. One name serves all: each run has a cluster of its own, so that none inherits
+    /// another's commits.
     pub fn group(&self) -> Option<String> {
         (self.launch.info.kind == Kind::Group).then(|| "brokerfall".to_owned())
     }

@@ -47,7 +47,7 @@ pub struct Opened {
     pub expect: Expect,
     /// Limits with their origin.
     pub limits: Limits,
-    /// Seed of everything random in the run.
+    /// Seed of the run (`--seed`, one higher with each repeat). Nothing is drawn from it so far.
     pub seed: u64,
     /// Wall clock at the start, RFC 3339, UTC.
     pub started_at: String,

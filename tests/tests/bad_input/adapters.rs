@@ -86,16 +86,7 @@ fn protocol_broken_in_the_middle_of_a_long_wait_ends_the_wait() {
     // `closes-stdout` breaks the protocol 2 s after it was asked to start; without a manifest the wait is 60 s.
     let bench = Bench::new();
     let adapter = format!("{BROKEN} closes-stdout");
-    let ended = bench.run([
-        "run",
-        "control/idle",
-        "--adapter",
-        &adapter,
-        "--kind",
-        "group",
-        "--out",
-        "out",
-    ]);
+    let ended = bench.run_adapter(&adapter);
     ended.assert_code(11).assert_says("closed its stdout but runs on");
     assert!(bench.report().runs[0].timings.total_ms < 30_000.0);
     bench.assert_clean();

@@ -199,6 +199,20 @@ impl Bench {
         self.start(arguments).end()
     }
 
+    /// Runs `control/idle` against an adapter's command line, as a group.
+    pub(crate) fn run_adapter(&self, command: &str) -> Ended {
+        self.run([
+            "run",
+            "control/idle",
+            "--adapter",
+            command,
+            "--kind",
+            "group",
+            "--out",
+            "out",
+        ])
+    }
+
     /// `run SCENARIO --reader NAME` for a reader of this bench or a bundled one.
     pub(crate) fn arguments<'a>(scenario: &'a str, reader: &'a str) -> Vec<&'a str> {
         vec![

@@ -59,16 +59,7 @@ fn name_of_an_adapter_is_shown_and_never_obeyed() {
     let name = "\u{1b}[31m\u{202e}<script>|evil";
     std::os::unix::fs::symlink(BROKEN, bench.path(name)).unwrap();
     let adapter = format!("'./{name}' exits-before-hello");
-    let ended = bench.run([
-        "run",
-        "control/idle",
-        "--adapter",
-        &adapter,
-        "--kind",
-        "group",
-        "--out",
-        "out",
-    ]);
+    let ended = bench.run_adapter(&adapter);
     ended.assert_calm();
     assert_tame(&bench, &ended);
     bench.assert_clean();
