@@ -80,7 +80,7 @@ impl Out {
     fn prune(&self) -> std::io::Result<()> {
         let folders = Self::invocations(&self.root)?;
         let surplus = folders.len().saturating_sub(KEPT);
-        for folder in folders.iter().take(surplus) {
+        for folder in folders.iter().take(surplus).filter(|folder| !is_running(folder)) {
             match std::fs::remove_dir_all(folder) {
                 // Another invocation has dropped it at the same time.
                 Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => {}
@@ -89,6 +89,14 @@ impl Out {
         }
         Ok(())
     }
+}
+
+/// Whether the invocation that made the folder may still write to it.
+fn is_running(folder: &Path) -> bool {
+    let pid = folder
+        .file_name()
+        .and_then(|name| name.to_str()?.split_once('-')?.1.parse().ok());
+    pid.is_some_and(|pid| crate::process::proc::stat(pid).is_some())
 }
 
 /// Only folders that an invocation named are ever removed: `20261130T005812Z-4711`.
@@ -145,9 +153,11 @@ mod tests {
     fn a_twenty_first_invocation_drops_the_oldest_and_nothing_else() {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir(root.path().join("mine")).unwrap();
-        for second in 0..25 {
-            Out::create(root.path(), &format!("20261130T0058{second:02}Z")).unwrap();
+        // No process has this number: it is above the most that Linux gives out.
+        for second in 0..24 {
+            std::fs::create_dir(root.path().join(format!("20261130T0058{second:02}Z-4999999"))).unwrap();
         }
+        Out::create(root.path(), "20261130T005824Z").unwrap();
         let mut names: Vec<String> = std::fs::read_dir(root.path())
             .unwrap()
             .map(|e| e.unwrap().file_name().into_string().unwrap())
@@ -159,6 +169,16 @@ mod tests {
             "twenty invocations, .gitignore and mine: {names:?}"
         );
         assert!(names.contains(&"mine".to_owned()) && !names.iter().any(|name| name.starts_with("20261130T005804Z")));
+    }
+
+    #[test]
+    fn an_invocation_that_still_runs_keeps_its_folder() {
+        let root = tempfile::tempdir().unwrap();
+        for second in 0..25 {
+            Out::create(root.path(), &format!("20261130T0058{second:02}Z")).unwrap();
+        }
+        let kept = Out::invocations(root.path()).unwrap();
+        assert_eq!(kept.len(), 25, "all are of this very process");
     }
 
     #[test]

@@ -82,11 +82,16 @@ impl Fault for DeleteSegments {
                 before.0, after.0
             ));
         }
-        let watched = topic.clone();
+        let (watched, struck) = (topic.clone(), partitions.clone());
         Ok(Injected {
             proof: proofs.join("; "),
             delivered: Box::new(move |facts| {
-                let told = facts.wire_errors_since(mark, Some("Fetch"), Some("OFFSET_OUT_OF_RANGE"));
+                let told = struck
+                    .iter()
+                    .map(|&partition| {
+                        facts.broker_errors_since(mark, "Fetch", "OFFSET_OUT_OF_RANGE", &watched, partition)
+                    })
+                    .sum::<u64>();
                 (told > 0).then(|| format!("{told} Fetch response(s) of {watched}: OFFSET_OUT_OF_RANGE"))
             }),
             felt: Box::new(move |facts, since| {

@@ -123,15 +123,15 @@ impl Facts {
             .fold(0, |sum, (_, n)| sum.saturating_add(*n))
     }
 
-    /// Error codes that the link saw from event `mark` on: of one api or all, of one code (its name) or all.
-    pub fn wire_errors_since(&self, mark: u64, api: Option<&str>, code: Option<&str>) -> u64 {
+    /// Error codes that a broker itself answered on the link from event `mark` on, for one api, code (its name) and
+    /// partition; what a rule of the link put there does not count.
+    pub fn broker_errors_since(&self, mark: u64, api: &str, code: &str, topic: &str, partition: u32) -> u64 {
         self.wire
             .answers
             .iter()
-            .filter(|answer| answer.at.n >= mark)
-            .filter(|answer| {
-                api.is_none_or(|api| api == answer.api) && code.is_none_or(|code| code == answer.code.name)
-            })
+            .filter(|answer| answer.at.n >= mark && answer.injected_by.is_none())
+            .filter(|answer| answer.api == api && answer.code.name == code)
+            .filter(|answer| answer.topic.as_deref() == Some(topic) && answer.partition == Some(partition))
             .fold(0, |sum, answer| sum.saturating_add(answer.count))
     }
 
