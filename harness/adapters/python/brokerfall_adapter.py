@@ -664,7 +664,8 @@ class Session:
                 turned = self._loop_turned
                 age = None if turned is None else (time.monotonic() - turned) * 1000.0
                 try:
-                    emitter.emit("heartbeat", **{"state": "none", "claims": {}, **adapter.heartbeat(), "loop_age_ms": age})
+                    # An adapter whose library reads on a thread of its own stamps that loop and says its age itself.
+                    emitter.emit("heartbeat", **{"state": "none", "claims": {}, "loop_age_ms": age, **adapter.heartbeat()})
                 except Exception as exc:
                     # A bug of the adapter's; the thread must live, or the reader would look dead.
                     say(f"brokerfall_adapter: no heartbeat: {exc!r}")

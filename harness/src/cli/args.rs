@@ -132,7 +132,7 @@ pub(crate) struct ReadersArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct JudgeArgs {
-    /// A history.jsonl.
+    /// A history.jsonl, or the folder of a run.
     pub(crate) history: PathBuf,
     /// As JSON.
     #[arg(long)]

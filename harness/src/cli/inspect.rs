@@ -125,7 +125,14 @@ pub(crate) fn readers(args: &ReadersArgs) -> ExitCode {
 
 /// `judge`.
 pub(crate) fn judge(args: &JudgeArgs) -> ExitCode {
-    let entries = match verdict::read(&args.history) {
+    // The folder of a run is what a report names.
+    let in_folder = args.history.join("history.jsonl");
+    let history = if args.history.is_dir() {
+        &in_folder
+    } else {
+        &args.history
+    };
+    let entries = match verdict::read(history) {
         Ok(entries) => entries,
         Err(cause) => return usage(&cause),
     };

@@ -329,12 +329,7 @@ fn keep_last_failed(pairs: &mut Vec<Pair>, root: &Path) -> Result<(), SuiteError
     let failed: BTreeSet<(String, String, String)> = report
         .runs
         .iter()
-        .filter(|run| match run.verdict {
-            // Against an entry of the known failures.
-            Verdict::Passed => run.known_failing.is_some(),
-            Verdict::KnownFailing | Verdict::Skipped => false,
-            Verdict::Failed | Verdict::Void | Verdict::Error => true,
-        })
+        .filter(|run| is_failed(run))
         .map(|run| {
             (
                 run.scenario.clone(),
@@ -348,10 +343,26 @@ fn keep_last_failed(pairs: &mut Vec<Pair>, root: &Path) -> Result<(), SuiteError
         failed.contains(&(pair.plan.id.clone(), info.name.clone(), info.version.clone()))
     });
     if pairs.is_empty() {
-        return Err(SuiteError::Usage(format!(
-            "--last-failed: every run of {} ended as expected",
-            path.display()
-        )));
+        let again = report.runs.iter().find(|run| is_failed(run)).map(|run| &run.reproduce);
+        return Err(SuiteError::Usage(match again {
+            None => format!("--last-failed: every run of {} ended as expected", path.display()),
+            Some(again) => format!(
+                "--last-failed: none of the {} failed run(s) of {} is in this selection (name their scenarios and readers \
+                 again; the first is `{again}`)",
+                failed.len(),
+                path.display()
+            ),
+        }));
     }
     Ok(())
+}
+
+/// Whether a run did not end as expected.
+fn is_failed(run: &RunReport) -> bool {
+    match run.verdict {
+        // Against an entry of the known failures.
+        Verdict::Passed => run.known_failing.is_some(),
+        Verdict::KnownFailing | Verdict::Skipped => false,
+        Verdict::Failed | Verdict::Void | Verdict::Error => true,
+    }
 }

@@ -18,7 +18,7 @@ pub(super) fn judge(facts: &Facts) -> Outcome {
     let end = facts.end();
     let commits: Vec<_> = facts.commits().iter().filter(|commit| commit.at.n < end.n).collect();
     if commits.is_empty() {
-        return undecided("no commit was seen");
+        return undecided("no commit was seen before the reader was told to stop");
     }
     if facts.delivered_total() > 0 && !owed::tells_records(facts) {
         return not_applicable("records.ids or records.offsets");

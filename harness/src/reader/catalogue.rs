@@ -331,9 +331,12 @@ impl Launch {
         let program = words
             .first()
             .ok_or_else(|| spec("the adapter's command is empty (wanted a program and its arguments)"))?;
-        let name = Path::new(program)
-            .file_name()
-            .map_or_else(|| program.clone(), |name| name.to_string_lossy().into_owned());
+        // A script names a reader better than its interpreter does.
+        let script = words.iter().skip(1).map(Path::new).find(|word| word.is_file());
+        let named = script
+            .and_then(Path::file_stem)
+            .or_else(|| Path::new(program).file_name());
+        let name = named.map_or_else(|| program.clone(), |name| name.to_string_lossy().into_owned());
         let manifest = Manifest::bare(&name, kind, words.clone());
         Ok(Launch {
             info: ReaderInfo {
@@ -443,6 +446,13 @@ mod tests {
             (launch.info.name.as_str(), launch.info.source.as_str()),
             ("python3", "adapter")
         );
+        let script = tempfile::Builder::new()
+            .prefix("my_reader")
+            .suffix(".py")
+            .tempfile()
+            .unwrap();
+        let launch = Launch::adapter(&format!("python3 -u {}", script.path().display()), Kind::Group).unwrap();
+        assert!(launch.info.name.starts_with("my_reader"), "{}", launch.info.name);
         assert!(
             Launch::adapter("python3 'open", Kind::Group)
                 .unwrap_err()
