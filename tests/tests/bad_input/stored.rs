@@ -67,7 +67,7 @@ fn files_that_are_no_history_are_named() {
     bench
         .run(["judge", "."])
         .assert_code(2)
-        .assert_complains("Is a directory");
+        .assert_complains("./history.jsonl: No such file");
     bench.run(["judge", "whole"]).assert_calm();
 }
 
