@@ -1,16 +1,17 @@
 //! `brokerfall explain NAME`: what the words of the product mean.
 //!
-//! The texts are `harness/explain/*.md`, one `## name` section for each fault, invariant, verdict, grade, failure kind and
-//! exit code.
+//! The texts are `harness/explain/*.md`, one `## name` section for each fault, invariant, verdict, grade, failure kind,
+//! exit code and word of a report.
 
 use crate::scenario::nearest;
 
-const TEXTS: [&str; 5] = [
+const TEXTS: [&str; 6] = [
     include_str!("../explain/faults.md"),
     include_str!("../explain/invariants.md"),
     include_str!("../explain/verdicts.md"),
     include_str!("../explain/failures.md"),
     include_str!("../explain/exit-codes.md"),
+    include_str!("../explain/report-words.md"),
 ];
 
 /// No text has this name.
@@ -27,7 +28,7 @@ impl std::fmt::Display for Nearest {
         write!(f, "nothing to explain under `{}`", self.name.escape_debug())?;
         match self.nearest {
             Some(near) => write!(f, " (did you mean `{near}`?)"),
-            None => f.write_str(" (names of faults, invariants, verdicts, failure kinds and exit codes are known)"),
+            None => f.write_str(" (names of faults, invariants, verdicts, failure kinds, exit codes and the words of reports are known)"),
         }
     }
 }

@@ -32,7 +32,7 @@ pub(crate) enum Command {
     Readers(ReadersArgs),
     /// Judge a stored history again.
     Judge(JudgeArgs),
-    /// Explain a fault, an invariant, a verdict, a failure kind or an exit code.
+    /// Explain a fault, an invariant, a verdict, a failure kind, an exit code or a word of a report.
     Explain(ExplainArgs),
     /// Say what this machine can run, and what would enable the rest.
     Doctor(DoctorArgs),
