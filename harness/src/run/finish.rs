@@ -233,16 +233,8 @@ pub(super) async fn stop(rig: &Rig) -> Result<(), RunError> {
     }
     rig.link.flush();
     rig.recorder.record(Event::Stage(Stage::Closing));
-    let scans = async {
-        for topic in &rig.plan.topics {
-            for partition in 0..topic.partitions {
-                rig.oracle.watermarks(&topic.name, partition).await?;
-                rig.oracle.scan(&topic.name, partition).await?;
-            }
-        }
-        Ok::<(), RunError>(())
-    };
-    tokio::time::timeout(LAST_LOOK, scans)
-        .await
-        .unwrap_or(Err(RunError::NoLastLook))
+    match tokio::time::timeout(LAST_LOOK, rig.oracle.scan_all()).await {
+        Ok(scanned) => Ok(scanned?),
+        Err(_) => Err(RunError::NoLastLook),
+    }
 }
