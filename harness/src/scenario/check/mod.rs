@@ -514,6 +514,14 @@ impl Check<'_> {
         if !self.plan.kinds().is_empty() || self.plan.reader.members == 0 {
             return;
         }
+        let bare = Plan {
+            steps: Vec::new(),
+            ..self.plan.clone()
+        };
+        if bare.kinds().is_empty() {
+            // The reader contradicts itself, which is said where it does.
+            return;
+        }
         for (n, step) in self.plan.steps.iter().enumerate() {
             let alone = Plan {
                 steps: vec![step.clone()],
