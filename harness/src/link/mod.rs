@@ -14,6 +14,9 @@ use async_trait::async_trait;
 
 use crate::cluster::NodeId;
 
+/// `client.id` of the harness's own questions through the link: evidence is about the reader, and these are left out of it.
+pub const PROBE: &str = "brokerfall-probe";
+
 /// A running link.
 #[async_trait]
 pub trait Link: Send + Sync {

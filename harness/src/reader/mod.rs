@@ -32,4 +32,6 @@ pub struct Launch {
     pub manifest: Manifest,
     /// The resolved lock of a provisioned environment, to be copied into the run's folder under `info.lock`.
     pub lock: Option<PathBuf>,
+    /// It is not the reader under test but reads along in its group, and is not judged.
+    pub neutral: bool,
 }

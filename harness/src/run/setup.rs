@@ -68,6 +68,7 @@ pub(crate) async fn up(order: &Order, recorder: &Recorder) -> Result<Rig, RunErr
                 name: topic.name.clone(),
                 partitions: topic.partitions,
                 replicas: topic.replicas.unwrap_or(plan.cluster.brokers),
+                brokers: Vec::new(),
             })
             .await?;
     }

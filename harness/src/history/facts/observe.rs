@@ -3,7 +3,7 @@
 use brokerfall_report::history::{Entry, Event, Grade, StepState};
 use brokerfall_report::protocol::Kind;
 
-use super::{Asked, Cure, Excuse, Exit, Facts, Fault, Left, Life, Moment, Sentinel, Snapshot};
+use super::{Added, Asked, Cure, Excuse, Exit, Facts, Fault, Left, Life, Moment, Sentinel, Snapshot};
 
 impl Facts {
     /// Takes in one entry.
@@ -41,19 +41,25 @@ impl Facts {
             | Event::Watermarks { .. }
             | Event::Scanned { .. }
             | Event::Targets { .. }
+            | Event::PartitionsAdded { .. }
             | Event::Sentinel { .. } => self.observe_oracle(at, &entry.event),
             Event::Quiet => self.quiet = self.quiet.or(Some(at)),
             Event::Wire { .. }
             | Event::WireError { .. }
             | Event::WireConnection { .. }
             | Event::WireGroup { .. }
-            | Event::WireCommit { .. } => self.observe_wire(at, &entry.event),
+            | Event::WireCommit { .. }
+            | Event::WireTold { .. } => self.observe_wire(at, &entry.event),
             Event::Reader {
                 member,
                 inc,
                 reader_us,
                 event,
             } => {
+                if self.neutrals.contains(member) {
+                    self.observe_neutral(at, event);
+                    return;
+                }
                 // A reader's clock can only be behind the receipt; ahead would be the clock estimate's error.
                 let us = (*reader_us).min(at.us);
                 let life = self.life_of(member, *inc, Moment { n: at.n, us });
@@ -179,9 +185,15 @@ impl Facts {
                     .targets
                     .push((at, ends.clone()));
             }
+            Event::PartitionsAdded { topic, to, .. } => self.added.push(Added {
+                at,
+                topic: topic.clone(),
+                to: *to,
+            }),
             Event::Sentinel { round, records } => {
                 let records = records
                     .iter()
+                    .filter(|record| self.is_planned(&record.topic, record.partition))
                     .map(|record| {
                         let reads = self.partition(&record.topic, record.partition).map(|p| &p.reads);
                         // A fast reader can have it before the acknowledgement is recorded.
@@ -200,6 +212,9 @@ impl Facts {
     }
 
     fn observe_process(&mut self, at: Moment, event: &Event) {
+        if self.observe_neutral_process(at, event) {
+            return;
+        }
         match event {
             Event::Spawned { member, .. } => {
                 let process = self.processes;

@@ -26,6 +26,7 @@ mod rule;
 mod tap;
 #[cfg(test)]
 mod tests;
+mod told;
 mod trouble;
 
 use std::collections::HashSet;
@@ -50,6 +51,7 @@ use group::Groups;
 use rewrite::Addresses;
 use rule::Rules;
 use tap::Taps;
+use told::Told;
 
 /// Length of a window of the taps.
 const WINDOW: Duration = Duration::from_millis(250);
@@ -88,6 +90,7 @@ struct Shared {
     addresses: Addresses,
     topic_ids: TopicIds,
     taps: Taps,
+    told: Told,
     rules: Rules,
     groups: Groups,
     sync_gate: SyncGate,
@@ -145,6 +148,7 @@ impl Shared {
             brokers,
             topic_ids: TopicIds::default(),
             taps: Taps::new(recorder),
+            told: Told::default(),
             rules: Rules::default(),
             groups: Groups::default(),
             sync_gate: SyncGate::new(),

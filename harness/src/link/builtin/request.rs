@@ -47,6 +47,10 @@ pub(super) enum Body {
     ProduceUnanswered,
     /// Offsets asked for.
     Fetch(Vec<PartitionOffset>),
+    /// A question up to version 3, whose answer does not name the group.
+    Coordinator {
+        group: String,
+    },
     Join {
         group: String,
     },
@@ -87,6 +91,7 @@ pub(super) fn body(header: &RequestHeader<'_>) -> Option<Body> {
             }
         }
         api::FETCH => Body::Fetch(fetch(cursor, version)?),
+        api::FIND_COORDINATOR if version <= 3 => Body::Coordinator { group: text(cursor)? },
         api::JOIN_GROUP => Body::Join { group: text(cursor)? },
         api::SYNC_GROUP => {
             let (group, generation, member) = (text(cursor)?, cursor.i32()?, text(cursor)?);
