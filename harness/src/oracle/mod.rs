@@ -33,7 +33,6 @@ use self::nodes::Nodes;
 pub use self::read::Scan;
 pub use self::records::{FOREIGN, ID_HEADER};
 pub use self::write::Written;
-use crate::cluster::direct;
 use crate::history::recorder::Recorder;
 
 /// Topic and partition.
@@ -333,16 +332,16 @@ impl Oracle {
     /// # Errors
     /// [`OracleError::TimedOut`] when a partition cannot be read `within`.
     pub async fn prove_path(&self, within: Duration) -> Result<String, OracleError> {
-        let mut proof = Vec::new();
         let deadline = tokio::time::Instant::now() + within;
         // What was true before a fault proves nothing.
         until("asking who leads", within, || self.shared.nodes.refresh()).await?;
-        for key in self.keys() {
+        let touches = self.keys().into_iter().map(|key| async move {
             let left = deadline.saturating_duration_since(tokio::time::Instant::now());
             let end = until("reading through the brokers", left, || self.shared.touch(&key)).await?;
             let node = self.shared.nodes.leader(&key).await?;
-            proof.push(format!("{}-{} up to offset {end} on broker {node}", key.0, key.1));
-        }
+            Ok::<_, OracleError>(format!("{}-{} up to offset {end} on broker {node}", key.0, key.1))
+        });
+        let proof = futures::future::try_join_all(touches).await?;
         Ok(format!("the oracle read {}", proof.join(", ")))
     }
 
@@ -419,7 +418,7 @@ where
         }
         // A log start that moved under a scan is nothing to wait for.
         if !cause.is_out_of_range() {
-            direct::before_the_next_look(RETRY_EVERY).await;
+            crate::before_the_next_look(RETRY_EVERY).await;
         }
     }
 }

@@ -143,7 +143,7 @@ impl Shared {
             match self.append_once(key, &request).await {
                 // The very same records again: a refusal has left nothing of them in the log.
                 Err(cause) if cause.nothing_written() && tokio::time::Instant::now() < deadline => {
-                    direct::before_the_next_look(RETRY_EVERY).await;
+                    crate::before_the_next_look(RETRY_EVERY).await;
                 }
                 outcome => return outcome,
             }

@@ -116,8 +116,8 @@ pub(crate) async fn down(rig: &Rig) {
         }
     }
     rig.stop_watching();
-    rig.link.shutdown().await;
-    rig.cluster.shutdown().await;
+    // What stands between them and the reader is gone: neither has to wait for the other.
+    tokio::join!(rig.link.shutdown(), rig.cluster.shutdown());
 }
 
 /// How long the last scan and the last watermarks may take before the run ends without them.

@@ -340,7 +340,7 @@ impl Shared {
 
     async fn elect_after(&self, election: Duration) {
         // The time that a real cluster takes to notice and elect is the fault's own, and the plan names it.
-        direct::before_the_next_look(election).await;
+        crate::before_the_next_look(election).await;
         self.elect().await;
     }
 
@@ -430,7 +430,7 @@ async fn refuses(address: SocketAddr) -> Result<u32, ClusterError> {
                 last_seen,
             });
         }
-        direct::before_the_next_look(PROBE_EVERY).await;
+        crate::before_the_next_look(PROBE_EVERY).await;
     }
 }
 
@@ -453,7 +453,7 @@ where
                 last_seen,
             });
         }
-        direct::before_the_next_look(PROBE_EVERY).await;
+        crate::before_the_next_look(PROBE_EVERY).await;
     }
 }
 
@@ -464,7 +464,7 @@ async fn serves(address: SocketAddr) -> Result<Vec<NodeId>, ClusterError> {
         match direct::metadata(address, CLIENT, &[], ANSWER_WITHIN).await {
             Ok(metadata) => return Ok(metadata.brokers.iter().map(|broker| broker.node_id.0).collect()),
             Err(cause) if tokio::time::Instant::now() >= deadline => return Err(refused("Metadata")(cause)),
-            Err(_) => direct::before_the_next_look(PROBE_EVERY).await,
+            Err(_) => crate::before_the_next_look(PROBE_EVERY).await,
         }
     }
 }
