@@ -80,6 +80,9 @@ pub trait Link: Send + Sync {
     /// any client.
     fn last_request_age_ms(&self, client: &str, api: &str) -> Option<u64>;
 
+    /// The assignor that a member of this group offered first when it last asked to join; `None` before any did.
+    fn assignor(&self, group: &str) -> Option<String>;
+
     /// Flushes what taps have counted into the history.
     fn flush(&self);
 

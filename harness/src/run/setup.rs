@@ -80,16 +80,11 @@ pub(crate) async fn up(order: &Order, recorder: &Recorder) -> Result<Rig, RunErr
         oracle.preload(&topic.name, topic.preload).await?;
     }
     Ok(Rig::new(
-        plan.clone(),
-        order.launch.clone(),
+        order,
         cluster,
         Arc::new(link),
         Arc::new(oracle),
         recorder.clone(),
-        order.group(),
-        order.folder.clone(),
-        order.session_ms(),
-        order.limits(),
     ))
 }
 
@@ -106,7 +101,7 @@ pub(crate) fn open_unborn(order: &Order, recorder: &Recorder) {
 
 /// Ends every process, connection and listener of the run. Whatever state they are in.
 pub(crate) async fn down(rig: &Rig) {
-    for reader in rig.readers() {
+    for reader in rig.processes() {
         // Already stopped ones answer at once; those that an error or signal left running are killed.
         if let Err(HostError::Broken { .. }) = reader.kill().await {
             rig.fail(

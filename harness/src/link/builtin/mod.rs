@@ -283,6 +283,10 @@ impl Link for BuiltinLink {
         self.shared.taps.last_request_age_ms(client, codes::api_key(api)?)
     }
 
+    fn assignor(&self, group: &str) -> Option<String> {
+        self.shared.groups.assignor(group)
+    }
+
     fn flush(&self) {
         self.shared.taps.flush();
     }
