@@ -19,8 +19,29 @@ pub(super) fn scopes(facts: &Facts) -> Vec<Vec<usize>> {
         lives.push(NEUTRAL);
         vec![lives]
     } else {
-        facts.patients().into_iter().map(|life| vec![life]).collect()
+        facts.patients().into_iter().map(|life| kept(facts, life)).collect()
     }
+}
+
+/// A life and those before it on whose state it goes on.
+fn kept(facts: &Facts, patient: usize) -> Vec<usize> {
+    let Some(life) = facts.lives().get(patient) else {
+        return Vec::new();
+    };
+    let lives = facts
+        .members()
+        .get(&life.member)
+        .map_or(&[][..], |member| &member.lives);
+    let mut scope = vec![patient];
+    let mut latest = patient;
+    for &earlier in lives.iter().rev().filter(|&&earlier| earlier < patient) {
+        if !facts.goes_on(&life.member, latest) {
+            break;
+        }
+        scope.push(earlier);
+        latest = earlier;
+    }
+    scope
 }
 
 /// Whether deliveries can be told apart record by record.

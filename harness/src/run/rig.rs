@@ -11,10 +11,10 @@ use brokerfall_report::protocol::{Command, Done, Kind, Start, TopicRef};
 use tokio::task::JoinHandle;
 
 use super::order::Order;
-use crate::cluster::{Cluster, NodeId};
+use crate::cluster::{Cluster, NodeId, direct};
 use crate::fault::{FaultError, Heal, PROOF};
 use crate::history::recorder::Recorder;
-use crate::link::Link;
+use crate::link::{Link, PROBE};
 use crate::lock;
 use crate::oracle::{Load, Oracle, OracleError};
 use crate::reader::Launch;
@@ -29,6 +29,9 @@ const PROBE_EVERY: Duration = Duration::from_millis(2);
 /// How long a reader's process may take to say hello: an interpreter that compiles its packages for the first time on a
 /// loaded machine took over 10 s.
 pub(crate) const HELLO: Duration = Duration::from_secs(60);
+
+/// Longest wait for an answer of Metadata through the link.
+const ASK: Duration = Duration::from_secs(5);
 
 /// Everything that one run has set up.
 pub struct Rig {
@@ -280,6 +283,83 @@ impl Rig {
             pids.push(reader.pid());
         }
         Ok(pids)
+    }
+
+    /// Empties a member's state folder; its process must have let go of it. Returns the proof.
+    ///
+    /// # Errors
+    /// [`FaultError::NotProven`] when an adapter that keeps state has kept none, or the folder cannot be emptied.
+    pub fn wipe_state(&self, member: &str) -> Result<String, FaultError> {
+        let folder = self.state_folder(member);
+        let not_proven = |seen: String| FaultError::NotProven {
+            what: format!("that the state of {member} was wiped"),
+            seen,
+        };
+        let refused = |cause: std::io::Error| not_proven(format!("{}: {cause}", folder.display()));
+        let entries = match std::fs::read_dir(&folder) {
+            Ok(entries) => entries.count() as u64,
+            Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => 0,
+            Err(cause) => return Err(refused(cause)),
+        };
+        if entries == 0 {
+            return Err(not_proven("its folder holds nothing".to_owned()));
+        }
+        std::fs::remove_dir_all(&folder)
+            .and_then(|()| std::fs::create_dir(&folder))
+            .map_err(refused)?;
+        self.recorder.record(Event::StateWiped {
+            member: member.to_owned(),
+            entries,
+        });
+        Ok(format!("the state folder of {member} was emptied ({entries} entries)"))
+    }
+
+    /// Takes note of partitions that readers can see from now on: the oracle writes and watches them, and what is owed
+    /// grows with them. A load that runs is spread over all of them anew.
+    ///
+    /// # Errors
+    /// The oracle's, when one of them has no leader.
+    pub async fn partitions_added(&self, topic: &str, from: u32, to: u32) -> Result<(), FaultError> {
+        self.oracle.add_partitions(topic, to).await?;
+        self.recorder.record(Event::PartitionsAdded {
+            topic: topic.to_owned(),
+            from,
+            to,
+        });
+        let load = lock(&self.load).take();
+        if let Some(load) = load {
+            load.stop().await?;
+            self.start_load();
+        }
+        Ok(())
+    }
+
+    /// Asks a broker through the link which partitions of a topic it has; what the reader would be answered.
+    ///
+    /// # Errors
+    /// [`FaultError::NotProven`] when no broker answers.
+    pub async fn visible_partitions(&self, topic: &str) -> Result<Vec<u32>, FaultError> {
+        let mut seen = "the link has no broker".to_owned();
+        for node in self.cluster.live() {
+            let Some(address) = self.link.address(node) else {
+                continue;
+            };
+            match direct::metadata(address, PROBE, &[topic.to_owned()], ASK).await {
+                Ok(metadata) => {
+                    let partitions = metadata.topics.iter().flat_map(|topic| &topic.partitions);
+                    let mut visible: Vec<u32> = partitions
+                        .filter_map(|partition| u32::try_from(partition.partition_index).ok())
+                        .collect();
+                    visible.sort_unstable();
+                    return Ok(visible);
+                }
+                Err(cause) => seen = crate::chain(&cause),
+            }
+        }
+        Err(FaultError::NotProven {
+            what: format!("which partitions of {topic} the reader can see"),
+            seen,
+        })
     }
 
     /// Waits until the reader's port of a broker refuses connections.

@@ -242,6 +242,13 @@ pub enum Event {
         /// Member.
         member: String,
     },
+    /// A member's state folder was emptied, between two of its lives.
+    StateWiped {
+        /// Member.
+        member: String,
+        /// Files and folders that stood in it.
+        entries: u64,
+    },
     /// A reader process ended.
     Exited {
         /// Member.

@@ -172,6 +172,8 @@ pub struct Member {
     pub hello: Option<Hello>,
     /// Its adapter said anything at all.
     pub spoke: bool,
+    /// Lives from this index on know nothing of what those before them kept in the state folder.
+    pub wiped: usize,
     /// What it was to reach, each time it was started.
     pub targets: Vec<(Moment, Vec<LogEnd>)>,
 }

@@ -82,6 +82,10 @@ impl Facts {
             }
             Event::Interrupted { signal } => self.troubles.interrupted = Some((at.n, signal.clone())),
             Event::Closed => self.closed = Some(at),
+            Event::StateWiped { member, .. } => {
+                let next = self.lives.len();
+                self.members.entry(member.clone()).or_default().wiped = next;
+            }
             Event::Spawned { .. }
             | Event::Asked { .. }
             | Event::ProtocolBroken { .. }
@@ -351,9 +355,10 @@ impl Facts {
             life.over = Some(at);
         }
         let index = self.lives.len();
+        let goes_on = self.goes_on(member, index);
         self.lives.push(Life::new(member, process, inc, at));
         self.members.entry(member.to_owned()).or_default().lives.push(index);
-        if self.kind() != Kind::Group {
+        if self.kind() != Kind::Group && !goes_on {
             for partition in self.topics.values_mut().flat_map(|topic| topic.values_mut()) {
                 partition.reads.mark(at, None);
             }
@@ -366,10 +371,14 @@ impl Facts {
         let group = self.kind() == Kind::Group;
         let mut position = None;
         if let Some(facts) = self.partition(topic, partition) {
-            for &life in facts.reads.reach.keys() {
-                let counts = group || self.lives.get(life).is_some_and(|life| life.over.is_none());
+            for &index in facts.reads.reach.keys() {
+                let counts = group
+                    || self
+                        .lives
+                        .get(index)
+                        .is_some_and(|life| life.over.is_none() || self.goes_on(&life.member, index + 1));
                 if counts {
-                    position = position.max(facts.reads.position_of(life, &facts.log, self.trusts_told(life)));
+                    position = position.max(facts.reads.position_of(index, &facts.log, self.trusts_told(index)));
                 }
             }
         }
