@@ -3,7 +3,7 @@
 //! ```text
 //! client ── broker::accept ── connection::serve ── upstream broker
 //!                               │ frame     where frames end
-//!                               │ exchange  request / response: tap, rewrite, rule, cure, group
+//!                               │ exchange  request / response: tap, rewrite, view, rule, cure, group
 //!                               └ cut       what is in force: hold, reset, refuse, throttle, delay
 //! broker::probe: is the upstream alive?     tap::Taps: counts, flushed into the history four times a second
 //! ```
@@ -27,6 +27,7 @@ mod tap;
 #[cfg(test)]
 mod tests;
 mod trouble;
+mod views;
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -50,6 +51,7 @@ use group::Groups;
 use rewrite::Addresses;
 use rule::Rules;
 use tap::Taps;
+use views::Views;
 
 /// Length of a window of the taps.
 const WINDOW: Duration = Duration::from_millis(250);
@@ -89,6 +91,7 @@ struct Shared {
     topic_ids: TopicIds,
     taps: Taps,
     rules: Rules,
+    views: Views,
     groups: Groups,
     sync_gate: SyncGate,
     undecodable: AtomicU64,
@@ -146,6 +149,7 @@ impl Shared {
             topic_ids: TopicIds::default(),
             taps: Taps::new(recorder),
             rules: Rules::default(),
+            views: Views::default(),
             groups: Groups::default(),
             sync_gate: SyncGate::new(),
             undecodable: AtomicU64::new(0),
@@ -265,6 +269,22 @@ impl Link for BuiltinLink {
 
     fn disarm(&self, rule: RuleId) -> RuleCounts {
         self.shared.rules.disarm(rule)
+    }
+
+    fn hide_topic(&self, topic: &str, fault: &str) {
+        self.shared.views.hide(topic, fault);
+    }
+
+    fn show_topic(&self, topic: &str, fault: &str) -> RuleCounts {
+        self.shared.views.show(topic, fault)
+    }
+
+    fn limit_partitions(&self, topic: &str, partitions: Option<u32>) {
+        self.shared.views.limit(topic, partitions);
+    }
+
+    fn metadata_answers(&self, topic: &str) -> u64 {
+        self.shared.views.told(topic)
     }
 
     fn open_connections(&self, client: &str) -> u32 {
