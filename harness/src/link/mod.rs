@@ -61,6 +61,24 @@ pub trait Link: Send + Sync {
     /// Takes a rule back and returns its last counts.
     fn disarm(&self, rule: RuleId) -> RuleCounts;
 
+    /// Answers from now on as a cluster does that has no such topic: UNKNOWN_TOPIC_OR_PARTITION in Metadata, Fetch,
+    /// ListOffsets, OffsetForLeaderEpoch and OffsetCommit (UNKNOWN_TOPIC_ID where the topic is named by its id), and no
+    /// word of it in an answer that lists all topics. The cluster itself is not asked for the topic meanwhile. `fault`
+    /// stands in the `WireError` events of those answers; faults may overlap.
+    fn hide_topic(&self, topic: &str, fault: &str);
+
+    /// Takes back what one fault hides, and returns what came of it: answers changed, and answers that might have named
+    /// the topic and could not be decoded.
+    fn show_topic(&self, topic: &str, fault: &str) -> RuleCounts;
+
+    /// Shows readers only the partitions of a topic below this number, as a cluster does to which the others are not
+    /// added yet; `None` shows all. What is asked of the others is answered UNKNOWN_TOPIC_OR_PARTITION.
+    fn limit_partitions(&self, topic: &str, partitions: Option<u32>);
+
+    /// Metadata answers that told readers of a topic as it is shown now: since it was last hidden, shown or limited. 0 for
+    /// a topic that never was.
+    fn metadata_answers(&self, topic: &str) -> u64;
+
     /// Connections of this client that are open now; an empty client id counts all.
     fn open_connections(&self, client: &str) -> u32;
 

@@ -3,7 +3,7 @@
 //! ```text
 //! client ── broker::accept ── connection::serve ── upstream broker
 //!                               │ frame     where frames end
-//!                               │ exchange  request / response: tap, rewrite, rule, cure, group
+//!                               │ exchange  request / response: tap, rewrite, view, rule, cure, group
 //!                               └ cut       what is in force: hold, reset, refuse, throttle, delay
 //! broker::probe: is the upstream alive?     tap::Taps: counts, flushed into the history four times a second
 //! ```
@@ -28,6 +28,7 @@ mod tap;
 mod tests;
 mod told;
 mod trouble;
+mod views;
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -52,6 +53,7 @@ use rewrite::Addresses;
 use rule::Rules;
 use tap::Taps;
 use told::Told;
+use views::Views;
 
 /// Length of a window of the taps.
 const WINDOW: Duration = Duration::from_millis(250);
@@ -92,6 +94,7 @@ struct Shared {
     taps: Taps,
     told: Told,
     rules: Rules,
+    views: Views,
     groups: Groups,
     sync_gate: SyncGate,
     undecodable: AtomicU64,
@@ -150,6 +153,7 @@ impl Shared {
             taps: Taps::new(recorder),
             told: Told::default(),
             rules: Rules::default(),
+            views: Views::default(),
             groups: Groups::default(),
             sync_gate: SyncGate::new(),
             undecodable: AtomicU64::new(0),
@@ -269,6 +273,22 @@ impl Link for BuiltinLink {
 
     fn disarm(&self, rule: RuleId) -> RuleCounts {
         self.shared.rules.disarm(rule)
+    }
+
+    fn hide_topic(&self, topic: &str, fault: &str) {
+        self.shared.views.hide(topic, fault);
+    }
+
+    fn show_topic(&self, topic: &str, fault: &str) -> RuleCounts {
+        self.shared.views.show(topic, fault)
+    }
+
+    fn limit_partitions(&self, topic: &str, partitions: Option<u32>) {
+        self.shared.views.limit(topic, partitions);
+    }
+
+    fn metadata_answers(&self, topic: &str) -> u64 {
+        self.shared.views.told(topic)
     }
 
     fn open_connections(&self, client: &str) -> u32 {
