@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use brokerfall::history::recorder::Recorder;
 use brokerfall::link::builtin::{BuiltinLink, LinkOptions};
-use brokerfall::link::{Cut, CutHeal, CutId, CutMode, Direction, Link, LinkError};
+use brokerfall::link::{Connects, Cut, CutHeal, CutId, CutMode, Direction, Link, LinkError};
 use brokerfall_report::history::{ConnectionChange, Entry, Event};
 use proptest::prelude::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -82,6 +82,7 @@ impl Lab {
             mode,
             direction,
             heals,
+            connects: Connects::Accepted,
         };
         self.link.cut(cut).await.unwrap()
     }
@@ -445,7 +446,15 @@ async fn delayed_bytes_come_later_and_in_order() {
     let lab = Lab::new().await;
     let (mut reader, mut broker) = lab.pair("r1").await;
     let by = Duration::from_millis(150);
-    lab.cut(CutMode::Delay { by }, Direction::ToBroker, CutHeal::Keep).await;
+    lab.cut(
+        CutMode::Delay {
+            by,
+            jitter: Duration::ZERO,
+        },
+        Direction::ToBroker,
+        CutHeal::Keep,
+    )
+    .await;
     let since = Instant::now();
     let asked: Vec<u8> = (2..6).flat_map(|id| request(id, "r1", 50)).collect();
     reader.write_all(&asked).await.unwrap();
@@ -577,7 +586,10 @@ fn step() -> impl Strategy<Value = Step> {
         Just(CutMode::Reset),
         Just(CutMode::Refuse),
         Just(CutMode::Throttle { bytes_per_s: 50_000 }),
-        Just(CutMode::Delay { by }),
+        Just(CutMode::Delay {
+            by,
+            jitter: Duration::ZERO
+        }),
     ];
     let direction = prop_oneof![
         Just(Direction::Both),

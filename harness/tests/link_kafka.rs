@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use brokerfall::history::recorder::Recorder;
 use brokerfall::link::builtin::{BuiltinLink, LinkOptions};
-use brokerfall::link::{AnswerRule, Cut, CutHeal, CutMode, Direction, Link};
+use brokerfall::link::{AnswerRule, Connects, Cut, CutHeal, CutMode, Direction, Link};
 use brokerfall_report::history::{ConnectionChange, Entry, Event, GroupChange};
 use bytes::{BufMut, Bytes, BytesMut};
 use kafka_protocol::messages::{
@@ -51,7 +51,10 @@ impl Lab {
             .collect();
         let folder = tempfile::tempdir().unwrap();
         let recorder = Recorder::new(Some(&folder.path().join("history.jsonl"))).unwrap();
-        let options = LinkOptions { emulated: true };
+        let options = LinkOptions {
+            emulated: true,
+            ..LinkOptions::default()
+        };
         let link = BuiltinLink::start(upstreams.clone(), recorder.clone(), options).unwrap();
         let producer = ClientConfig::new().set("bootstrap.servers", &servers).create().unwrap();
         Lab {
@@ -240,6 +243,7 @@ async fn consumer_comes_back_after_the_broker_was_killed_and_after_a_hold() {
         mode: CutMode::Hold,
         direction: Direction::Both,
         heals: CutHeal::Keep,
+        connects: Connects::Accepted,
     };
     let cut = lab.link.cut(cut).await.unwrap();
     lab.write(20).await;
