@@ -12,7 +12,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
+use crate::before_the_next_look;
 use crate::cluster::NodeId;
+
+/// `client.id` of the harness's own questions through the link: evidence is about the reader, and these are left out of it.
+pub const PROBE: &str = "brokerfall-probe";
+
+/// Between two looks at what connections are left.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// A running link.
 #[async_trait]
@@ -83,20 +90,22 @@ pub trait Link: Send + Sync {
 
     /// Waits until a client has no connection left, at most `within`; returns how many it still has.
     async fn closed_within(&self, client: &str, within: Duration) -> u32 {
-        let mut look = tokio::time::interval(Duration::from_millis(5));
         let deadline = tokio::time::Instant::now() + within;
         loop {
-            look.tick().await;
             let open = self.open_connections(client);
             if open == 0 || tokio::time::Instant::now() >= deadline {
                 return open;
             }
+            before_the_next_look(LOOK_AGAIN).await;
         }
     }
 
     /// Milliseconds since a client last sent a request of this api; `None` when it never did. An empty client id means
     /// any client.
     fn last_request_age_ms(&self, client: &str, api: &str) -> Option<u64>;
+
+    /// The assignor that a member of this group offered first when it last asked to join; `None` before any did.
+    fn assignor(&self, group: &str) -> Option<String>;
 
     /// Flushes what taps have counted into the history.
     fn flush(&self);

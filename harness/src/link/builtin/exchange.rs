@@ -222,6 +222,7 @@ impl Exchange {
                 .taps
                 .error(client, api, trouble, by.map(|injected| injected.fault.clone()));
         }
+        shared.record_all(shared.told.news(client, &pending.body, &response, &shared.topic_ids));
         let now_us = shared.taps.recorder().now_us();
         shared.record_all(shared.groups.change(client, now_us, &pending.body, &response));
         // The mock ends Metadata with a surplus byte; encoding it anew drops it.

@@ -31,6 +31,7 @@ mod shut;
 mod tap;
 #[cfg(test)]
 mod tests;
+mod told;
 mod trouble;
 mod views;
 
@@ -57,6 +58,7 @@ use rewrite::Addresses;
 use rule::Rules;
 use sever::Severs;
 use tap::Taps;
+use told::Told;
 use views::Views;
 
 /// Length of a window of the taps.
@@ -100,6 +102,7 @@ struct Shared {
     addresses: Addresses,
     topic_ids: TopicIds,
     taps: Taps,
+    told: Told,
     rules: Rules,
     severs: Severs,
     views: Views,
@@ -160,6 +163,7 @@ impl Shared {
             brokers,
             topic_ids: TopicIds::default(),
             taps: Taps::new(recorder),
+            told: Told::default(),
             rules: Rules::default(),
             severs: Severs::default(),
             views: Views::default(),
@@ -323,6 +327,10 @@ impl Link for BuiltinLink {
 
     fn last_request_age_ms(&self, client: &str, api: &str) -> Option<u64> {
         self.shared.taps.last_request_age_ms(client, codes::api_key(api)?)
+    }
+
+    fn assignor(&self, group: &str) -> Option<String> {
+        self.shared.groups.assignor(group)
     }
 
     fn flush(&self) {

@@ -59,9 +59,15 @@ pub(super) enum Body {
     ProduceUnanswered,
     /// Offsets asked for.
     Fetch(Vec<PartitionOffset>),
+    /// A question up to version 3, whose answer does not name the group.
+    Coordinator {
+        group: String,
+    },
     Metadata(MetadataAsked),
     Join {
         group: String,
+        /// The protocol that the member offers first.
+        assignor: Option<String>,
     },
     Sync {
         group: String,
@@ -100,8 +106,9 @@ pub(super) fn body(header: &RequestHeader<'_>) -> Option<Body> {
             }
         }
         api::FETCH => Body::Fetch(fetch(cursor, version)?),
+        api::FIND_COORDINATOR if version <= 3 => Body::Coordinator { group: text(cursor)? },
+        api::JOIN_GROUP => join(cursor, version)?,
         api::METADATA => Body::Metadata(metadata(cursor, version)?),
-        api::JOIN_GROUP => Body::Join { group: text(cursor)? },
         api::SYNC_GROUP => {
             let (group, generation, member) = (text(cursor)?, cursor.i32()?, text(cursor)?);
             for since in [3, 5, 5] {
@@ -146,6 +153,21 @@ fn metadata(cursor: &mut Cursor<'_>, version: i16) -> Option<MetadataAsked> {
 
 fn text(cursor: &mut Cursor<'_>) -> Option<String> {
     cursor.string().map(|text| text.unwrap_or_default().to_owned())
+}
+
+fn join(cursor: &mut Cursor<'_>, version: i16) -> Option<Body> {
+    let group = text(cursor)?;
+    skip(cursor, &[(true, 4), (version >= 1, 4)])?; // session and rebalance timeout
+    cursor.string()?; // member id
+    if version >= 5 {
+        cursor.string()?; // group instance id
+    }
+    cursor.string()?; // protocol type
+    let assignor = match cursor.array()? {
+        0 => None,
+        _ => cursor.string()?.map(str::to_owned),
+    };
+    Some(Body::Join { group, assignor })
 }
 
 fn topic(cursor: &mut Cursor<'_>, by_id: bool) -> Option<TopicRef> {
