@@ -17,10 +17,13 @@ use crate::oracle::OracleError;
 use crate::reader::host::{HostError, ReaderProcess};
 use crate::run::rig::Rig;
 
+pub mod add_partitions;
 pub mod answer_error;
 pub mod delete_segments;
 pub mod kill_broker;
 pub mod kill_reader;
+pub mod move_coordinator;
+pub mod move_leader;
 pub mod panic_callback;
 pub mod partition;
 pub mod pause_broker;
@@ -46,6 +49,12 @@ pub enum FaultSpec {
     KillReader(kill_reader::KillReader),
     /// An error code answered on the wire.
     AnswerError(answer_error::AnswerError),
+    /// Another leader of a partition.
+    MoveLeader(move_leader::MoveLeader),
+    /// Another coordinator of the group.
+    MoveCoordinator(move_coordinator::MoveCoordinator),
+    /// More partitions of a topic.
+    AddPartitions(add_partitions::AddPartitions),
 }
 
 /// Which brokers a fault strikes, chosen at the moment of injection.
@@ -179,6 +188,9 @@ impl FaultSpec {
             FaultSpec::PauseReader(fault) => fault,
             FaultSpec::KillReader(fault) => fault,
             FaultSpec::AnswerError(fault) => fault,
+            FaultSpec::MoveLeader(fault) => fault,
+            FaultSpec::MoveCoordinator(fault) => fault,
+            FaultSpec::AddPartitions(fault) => fault,
         }
     }
 }
@@ -208,6 +220,29 @@ impl BrokerChoice {
             BrokerChoice::Leader => "the leader of partition 0".into(),
             BrokerChoice::Coordinator => "the group's coordinator".into(),
         }
+    }
+}
+
+/// The broker that something in a broker's charge is to move to: the one that is named, or the next one that is up.
+///
+/// # Errors
+/// [`FaultError::NotProven`] where that is no move.
+fn another(rig: &Rig, what: &str, from: NodeId, named: Option<NodeId>) -> Result<NodeId, FaultError> {
+    let not_proven = |seen: String| FaultError::NotProven {
+        what: format!("that {what} moved"),
+        seen,
+    };
+    let live = rig.cluster.live();
+    match named {
+        Some(to) if to == from => Err(not_proven(format!("it is broker {to} already"))),
+        Some(to) if !live.contains(&to) => Err(not_proven(format!("broker {to} is down"))),
+        Some(to) => Ok(to),
+        None => live
+            .iter()
+            .find(|node| **node > from)
+            .or_else(|| live.iter().find(|node| **node != from))
+            .copied()
+            .ok_or_else(|| not_proven(format!("no broker but {from} is up"))),
     }
 }
 

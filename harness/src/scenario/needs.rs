@@ -136,7 +136,10 @@ impl Plan {
                     FaultSpec::DeleteSegments(_) => needs.push(Need::DeleteSegments { quiet: self.quiet() }),
                     FaultSpec::PanicCallback(panic) => needs.push(Need::Callback(panic.callback)),
                     FaultSpec::PauseReader(_) | FaultSpec::KillReader(_) => needs.push(Need::Process),
-                    FaultSpec::AnswerError(_) => {}
+                    FaultSpec::AnswerError(_)
+                    | FaultSpec::MoveLeader(_)
+                    | FaultSpec::MoveCoordinator(_)
+                    | FaultSpec::AddPartitions(_) => {}
                 },
                 Action::Snapshot => needs.push(Need::Command("snapshot")),
                 Action::Barrier => needs.push(Need::Command("barrier")),
@@ -251,6 +254,7 @@ fn serves(kind: Kind, action: &Action) -> bool {
                 Callback::OnSet | Callback::OnDelete => kind == Kind::Table,
                 Callback::OnRecord => kind != Kind::Table,
             },
+            FaultSpec::MoveCoordinator(_) => kind == Kind::Group,
             FaultSpec::AnswerError(answer) => kind == Kind::Group || !GROUP_APIS.contains(&answer.api.as_str()),
             _ => true,
         },

@@ -50,7 +50,11 @@ impl Check<'_> {
                 self.times(n, "answer-error", answer.times);
                 self.place(n, "answer-error", answer.topic.as_deref(), answer.partition);
             }
-            FaultSpec::PauseReader(_) | FaultSpec::KillReader(_) => {}
+            FaultSpec::PauseReader(_)
+            | FaultSpec::KillReader(_)
+            | FaultSpec::MoveLeader(_)
+            | FaultSpec::MoveCoordinator(_)
+            | FaultSpec::AddPartitions(_) => {}
         }
     }
 
