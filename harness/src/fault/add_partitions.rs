@@ -14,7 +14,7 @@ pub struct AddPartitions {
     /// Which topic; default the first.
     #[serde(default)]
     pub topic: Option<String>,
-    /// How many partitions it has from then on.
+    /// How many partitions it has then: more than before.
     pub to: u32,
 }
 
@@ -26,11 +26,15 @@ impl Fault for AddPartitions {
 
     fn text(&self) -> String {
         let topic = self.topic.as_deref().unwrap_or("the first topic");
-        format!("add partitions to {topic}, up to {} in all", self.to)
+        format!("{topic} grows to {} partitions", self.to)
     }
 
     fn emulated(&self, _rig: &Rig) -> bool {
         // The mock cluster cannot add partitions: they were there all the time, and the link kept them from readers.
+        true
+    }
+
+    fn for_good(&self) -> bool {
         true
     }
 
@@ -42,7 +46,7 @@ impl Fault for AddPartitions {
         let topic = self.topic.clone().unwrap_or_else(|| rig.first_topic().to_owned());
         let (from, to) = (rig.partitions(&topic), self.to);
         let not_proven = |seen: String| FaultError::NotProven {
-            what: format!("that {topic} got partitions, up to {to} in all"),
+            what: format!("that {topic} grew to {to} partitions"),
             seen,
         };
         let before = rig.visible_partitions(&topic).await?;
@@ -73,6 +77,9 @@ impl Fault for AddPartitions {
                 ))
             }),
             felt: Box::new(move |facts, _| {
+                if facts.fixed().is_some() {
+                    return None;
+                }
                 let new = (from..to).find(|&new| facts.max_fetch_offset(&fetched, new).is_some())?;
                 Some(format!("it fetched {fetched}-{new}"))
             }),

@@ -13,13 +13,13 @@ use crate::run::rig::Rig;
 /// take no time, and the slowest client waits 1 s before it tries again.
 const TRIED_US: u64 = 1_000_000;
 
-/// `kill-broker = { broker = "leader" }`.
+/// `kill-broker = { broker = "leader" }`, or for good: `kill-broker = { broker = 3, for-good = true }`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct KillBroker {
     /// Which broker.
     pub broker: BrokerChoice,
-    /// It never comes back; default false. The rest of the cluster must serve.
+    /// It never comes back, so that nothing heals it; default false. Needs more than one broker.
     #[serde(default)]
     pub for_good: bool,
 }
@@ -33,6 +33,10 @@ impl Fault for KillBroker {
     fn text(&self) -> String {
         let for_good = if self.for_good { " for good" } else { "" };
         format!("kill {}{for_good}", self.broker.text())
+    }
+
+    fn for_good(&self) -> bool {
+        self.for_good
     }
 
     fn closes_path(&self) -> bool {

@@ -12,7 +12,7 @@ use crate::run::rig::Rig;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct MoveCoordinator {
-    /// To which broker; default the next one that is up.
+    /// The broker that coordinates then; default the next one that lives.
     #[serde(default)]
     pub to: Option<NodeId>,
 }
@@ -24,10 +24,10 @@ impl Fault for MoveCoordinator {
     }
 
     fn text(&self) -> String {
-        let to = self
-            .to
-            .map_or_else(|| "the next broker".to_owned(), |to| format!("broker {to}"));
-        format!("move the group's coordinator to {to}")
+        match self.to {
+            Some(node) => format!("move the group's coordinator to broker {node}"),
+            None => "move the group's coordinator to the next broker".to_owned(),
+        }
     }
 
     fn closes_path(&self) -> bool {

@@ -1,13 +1,17 @@
 //! partition: the network between the reader and some brokers fails.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use brokerfall_report::history::ConnectionChange;
+use brokerfall_report::protocol::Times;
 use serde::{Deserialize, Serialize};
 
 use super::{BrokerChoice, Fault, FaultError, Heal, Injected, Look, list, reaction};
 use crate::cluster::NodeId;
 use crate::link::{Cut, CutHeal, CutId, CutMode, Direction};
 use crate::run::rig::Rig;
+use crate::scenario::duration;
 
 /// `partition = { brokers = ["leader"], mode = "hold" }`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -16,9 +20,9 @@ pub struct Partition {
     /// Which brokers; default all.
     #[serde(default = "all")]
     pub brokers: Vec<BrokerChoice>,
-    /// `hold`, `reset`, `refuse` or `throttle`.
+    /// `hold`, `reset`, `refuse`, `throttle`, `delay` or `cut`.
     pub mode: Mode,
-    /// Which way a hold or throttle works; default both.
+    /// Which way a hold, throttle or delay works; default both.
     #[serde(default)]
     pub direction: Way,
     /// What becomes of held connections at the heal; default keep.
@@ -27,7 +31,28 @@ pub struct Partition {
     /// For `throttle`: bytes a second and direction, at least 1.
     #[serde(default)]
     pub bytes_per_s: Option<u64>,
+    /// For `hold`: what becomes of a new connection; default accepted.
+    #[serde(default)]
+    pub connects: Connects,
+    /// For `delay`: how much later everything arrives.
+    #[serde(default, with = "crate::scenario::duration::option")]
+    pub by: Option<Duration>,
+    /// For `delay`: each chunk is late by `by` and up to this much less or more; default nothing.
+    #[serde(default, with = "crate::scenario::duration::option")]
+    pub jitter: Option<Duration>,
+    /// For `cut`: how many bytes of the response's body arrive before the connection is reset; default 10.
+    #[serde(default)]
+    pub after_bytes: Option<u64>,
+    /// For `cut`: only responses of this api; default any.
+    #[serde(default)]
+    pub api: Option<String>,
+    /// For `cut`: how many responses, or `"always"` (until healed); default 1.
+    #[serde(default)]
+    pub times: Option<Times>,
 }
+
+/// How much of a response arrives that is cut off, bytes of its body: past its correlation id, within its first field.
+const AFTER_BYTES: u64 = 10;
 
 fn all() -> Vec<BrokerChoice> {
     vec![BrokerChoice::All]
@@ -45,6 +70,10 @@ pub enum Mode {
     Refuse,
     /// Slow.
     Throttle,
+    /// Late.
+    Delay,
+    /// Connections are reset in the middle of a response.
+    Cut,
 }
 
 /// Direction.
@@ -71,6 +100,17 @@ pub enum Heals {
     Reset,
 }
 
+/// What becomes of a connection that the reader opens while everything is held.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Connects {
+    /// It opens, and then nothing is answered on it.
+    #[default]
+    Accepted,
+    /// It is not answered at all, as by a host that is gone.
+    Unanswered,
+}
+
 impl Partition {
     fn cut(&self, nodes: Vec<NodeId>) -> Cut {
         Cut {
@@ -82,6 +122,9 @@ impl Partition {
                 // OK because a plan with a throttle and no rate is refused when it is checked.
                 Mode::Throttle => CutMode::Throttle {
                     bytes_per_s: self.bytes_per_s.unwrap_or(1).max(1),
+                },
+                Mode::Delay | Mode::Cut => CutMode::Delay {
+                    by: self.by.unwrap_or_default(),
                 },
             },
             direction: match self.direction {
@@ -121,7 +164,11 @@ impl Fault for Partition {
                     Heals::Keep => "",
                     Heals::Reset => ", connections reset at the heal",
                 };
-                format!("hold all traffic with {brokers}{way}{heals}")
+                let connects = match self.connects {
+                    Connects::Accepted => "",
+                    Connects::Unanswered => ", new connections unanswered",
+                };
+                format!("hold all traffic with {brokers}{way}{connects}{heals}")
             }
             Mode::Reset => format!("reset connections to {brokers}"),
             Mode::Refuse => format!("refuse connections to {brokers}"),
@@ -129,14 +176,42 @@ impl Fault for Partition {
                 let bytes = self.bytes_per_s.unwrap_or_default();
                 format!("throttle traffic with {brokers} to {bytes} bytes/s{way}")
             }
+            Mode::Delay => {
+                let by = duration::format(self.by.unwrap_or_default());
+                let jitter = match self.jitter {
+                    Some(jitter) => format!(", {} less or more", duration::format(jitter)),
+                    None => String::new(),
+                };
+                format!("delay traffic with {brokers} by {by}{jitter}{way}")
+            }
+            Mode::Cut => {
+                let what = match self.times {
+                    Some(Times::Always) => "every response".to_owned(),
+                    None | Some(Times::Count(1)) => "the next response".to_owned(),
+                    Some(Times::Count(n)) => format!("the next {n} responses"),
+                };
+                let api = self.api.as_deref().map_or_else(String::new, |api| format!(" to {api}"));
+                let bytes = self.after_bytes.unwrap_or(AFTER_BYTES);
+                format!("reset connections to {brokers} {bytes} bytes into {what}{api}")
+            }
         }
     }
 
     fn closes_path(&self) -> bool {
-        self.mode != Mode::Throttle
+        match self.mode {
+            Mode::Hold | Mode::Reset | Mode::Refuse => true,
+            Mode::Throttle | Mode::Delay => false,
+            Mode::Cut => self.times == Some(Times::Always),
+        }
     }
 
     async fn inject(&self, rig: &Rig, _name: &str) -> Result<Injected, FaultError> {
+        if matches!(self.mode, Mode::Delay | Mode::Cut) || self.connects == Connects::Unanswered {
+            return Err(FaultError::NotProven {
+                what: "that the network does it".into(),
+                seen: "not built yet".into(),
+            });
+        }
         let mut nodes = Vec::new();
         for choice in &self.brokers {
             nodes.extend(choice.nodes(rig).await?);
