@@ -12,7 +12,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
+use crate::before_the_next_look;
 use crate::cluster::NodeId;
+
+/// `client.id` of the harness's own questions through the link: evidence is about the reader, and these are left out of it.
+pub const PROBE: &str = "brokerfall-probe";
+
+/// Between two looks at what connections are left.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// A running link.
 #[async_trait]
@@ -54,25 +61,45 @@ pub trait Link: Send + Sync {
     /// Takes a rule back and returns its last counts.
     fn disarm(&self, rule: RuleId) -> RuleCounts;
 
+    /// Answers from now on as a cluster does that has no such topic: UNKNOWN_TOPIC_OR_PARTITION in Metadata, Fetch,
+    /// ListOffsets, OffsetForLeaderEpoch and OffsetCommit (UNKNOWN_TOPIC_ID where the topic is named by its id), and no
+    /// word of it in an answer that lists all topics. The cluster itself is not asked for the topic meanwhile. `fault`
+    /// stands in the `WireError` events of those answers; faults may overlap.
+    fn hide_topic(&self, topic: &str, fault: &str);
+
+    /// Takes back what one fault hides, and returns what came of it: answers changed, and answers that might have named
+    /// the topic and could not be decoded.
+    fn show_topic(&self, topic: &str, fault: &str) -> RuleCounts;
+
+    /// Shows readers only the partitions of a topic below this number, as a cluster does to which the others are not
+    /// added yet; `None` shows all. What is asked of the others is answered UNKNOWN_TOPIC_OR_PARTITION.
+    fn limit_partitions(&self, topic: &str, partitions: Option<u32>);
+
+    /// Metadata answers that told readers of a topic as it is shown now: since it was last hidden, shown or limited. 0 for
+    /// a topic that never was.
+    fn metadata_answers(&self, topic: &str) -> u64;
+
     /// Connections of this client that are open now; an empty client id counts all.
     fn open_connections(&self, client: &str) -> u32;
 
     /// Waits until a client has no connection left, at most `within`; returns how many it still has.
     async fn closed_within(&self, client: &str, within: Duration) -> u32 {
-        let mut look = tokio::time::interval(Duration::from_millis(5));
         let deadline = tokio::time::Instant::now() + within;
         loop {
-            look.tick().await;
             let open = self.open_connections(client);
             if open == 0 || tokio::time::Instant::now() >= deadline {
                 return open;
             }
+            before_the_next_look(LOOK_AGAIN).await;
         }
     }
 
     /// Milliseconds since a client last sent a request of this api; `None` when it never did. An empty client id means
     /// any client.
     fn last_request_age_ms(&self, client: &str, api: &str) -> Option<u64>;
+
+    /// The assignor that a member of this group offered first when it last asked to join; `None` before any did.
+    fn assignor(&self, group: &str) -> Option<String>;
 
     /// Flushes what taps have counted into the history.
     fn flush(&self);

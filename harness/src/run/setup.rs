@@ -68,6 +68,7 @@ pub(crate) async fn up(order: &Order, recorder: &Recorder) -> Result<Rig, RunErr
                 name: topic.name.clone(),
                 partitions: topic.partitions,
                 replicas: topic.replicas.unwrap_or(plan.cluster.brokers),
+                brokers: Vec::new(),
             })
             .await?;
     }
@@ -79,16 +80,11 @@ pub(crate) async fn up(order: &Order, recorder: &Recorder) -> Result<Rig, RunErr
         oracle.preload(&topic.name, topic.preload).await?;
     }
     Ok(Rig::new(
-        plan.clone(),
-        order.launch.clone(),
+        order,
         cluster,
         Arc::new(link),
         Arc::new(oracle),
         recorder.clone(),
-        order.group(),
-        order.folder.clone(),
-        order.session_ms(),
-        order.limits(),
     ))
 }
 
@@ -105,7 +101,7 @@ pub(crate) fn open_unborn(order: &Order, recorder: &Recorder) {
 
 /// Ends every process, connection and listener of the run. Whatever state they are in.
 pub(crate) async fn down(rig: &Rig) {
-    for reader in rig.readers() {
+    for reader in rig.processes() {
         // Already stopped ones answer at once; those that an error or signal left running are killed.
         if let Err(HostError::Broken { .. }) = reader.kill().await {
             rig.fail(
@@ -115,8 +111,8 @@ pub(crate) async fn down(rig: &Rig) {
         }
     }
     rig.stop_watching();
-    rig.link.shutdown().await;
-    rig.cluster.shutdown().await;
+    // What stands between them and the reader is gone: neither has to wait for the other.
+    tokio::join!(rig.link.shutdown(), rig.cluster.shutdown());
 }
 
 /// How long the last scan and the last watermarks may take before the run ends without them.

@@ -218,11 +218,11 @@ impl Connection {
                 Ok(Read::Bytes) => {
                     moved = true;
                     while let Some(bytes) = up.frames.next() {
-                        let mark = if up.frames.is_opaque() {
+                        let (bytes, mark) = if up.frames.is_opaque() {
                             self.give_up_reading(&mut down.frames);
-                            Mark::None
+                            (bytes, Mark::None)
                         } else {
-                            self.exchange.request(&bytes)
+                            self.exchange.request(bytes)
                         };
                         up.push(bytes, &now.up, mark);
                     }

@@ -3,7 +3,7 @@
 //! ```text
 //! client ── broker::accept ── connection::serve ── upstream broker
 //!                               │ frame     where frames end
-//!                               │ exchange  request / response: tap, rewrite, rule, cure, group
+//!                               │ exchange  request / response: tap, rewrite, view, rule, cure, group
 //!                               └ cut       what is in force: hold, reset, refuse, throttle, delay
 //! broker::probe: is the upstream alive?     tap::Taps: counts, flushed into the history four times a second
 //! ```
@@ -26,7 +26,9 @@ mod rule;
 mod tap;
 #[cfg(test)]
 mod tests;
+mod told;
 mod trouble;
+mod views;
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -50,6 +52,8 @@ use group::Groups;
 use rewrite::Addresses;
 use rule::Rules;
 use tap::Taps;
+use told::Told;
+use views::Views;
 
 /// Length of a window of the taps.
 const WINDOW: Duration = Duration::from_millis(250);
@@ -88,7 +92,9 @@ struct Shared {
     addresses: Addresses,
     topic_ids: TopicIds,
     taps: Taps,
+    told: Told,
     rules: Rules,
+    views: Views,
     groups: Groups,
     sync_gate: SyncGate,
     undecodable: AtomicU64,
@@ -145,7 +151,9 @@ impl Shared {
             brokers,
             topic_ids: TopicIds::default(),
             taps: Taps::new(recorder),
+            told: Told::default(),
             rules: Rules::default(),
+            views: Views::default(),
             groups: Groups::default(),
             sync_gate: SyncGate::new(),
             undecodable: AtomicU64::new(0),
@@ -267,6 +275,22 @@ impl Link for BuiltinLink {
         self.shared.rules.disarm(rule)
     }
 
+    fn hide_topic(&self, topic: &str, fault: &str) {
+        self.shared.views.hide(topic, fault);
+    }
+
+    fn show_topic(&self, topic: &str, fault: &str) -> RuleCounts {
+        self.shared.views.show(topic, fault)
+    }
+
+    fn limit_partitions(&self, topic: &str, partitions: Option<u32>) {
+        self.shared.views.limit(topic, partitions);
+    }
+
+    fn metadata_answers(&self, topic: &str) -> u64 {
+        self.shared.views.told(topic)
+    }
+
     fn open_connections(&self, client: &str) -> u32 {
         self.shared
             .brokers
@@ -277,6 +301,10 @@ impl Link for BuiltinLink {
 
     fn last_request_age_ms(&self, client: &str, api: &str) -> Option<u64> {
         self.shared.taps.last_request_age_ms(client, codes::api_key(api)?)
+    }
+
+    fn assignor(&self, group: &str) -> Option<String> {
+        self.shared.groups.assignor(group)
     }
 
     fn flush(&self) {

@@ -124,10 +124,19 @@ pub(super) fn connect(
         // The default stalls fetching for a whole second when the local queue was full once.
         .set("fetch.queue.backoff.ms", "10")
         .set_log_level(RDKafkaLogLevel::Info);
-    if let Some(session_ms) = start.session_ms {
-        config
-            .set("session.timeout.ms", session_ms.to_string())
-            .set("heartbeat.interval.ms", (session_ms / 3).clamp(1, 3_000).to_string());
+    // A session shorter than the client's own heartbeat interval (3 s) would end between two heartbeats.
+    let heartbeat_ms = start
+        .heartbeat_ms
+        .or_else(|| start.session_ms.map(|session_ms| (session_ms / 3).clamp(1, 3_000)));
+    let timeouts = [
+        ("session.timeout.ms", start.session_ms),
+        ("heartbeat.interval.ms", heartbeat_ms),
+        ("max.poll.interval.ms", start.max_poll_ms),
+    ];
+    for (name, ms) in timeouts {
+        if let Some(ms) = ms {
+            config.set(name, ms.to_string());
+        }
     }
     for (name, value) in &start.options {
         match value {
