@@ -8,12 +8,15 @@ use super::{BrokerChoice, Fault, FaultError, Heal, Injected, PROOF, list, reacti
 use crate::cluster::NodeId;
 use crate::run::rig::Rig;
 
-/// `kill-broker = { broker = "leader" }`.
+/// `kill-broker = { broker = "leader" }`, or for good: `kill-broker = { broker = 3, for-good = true }`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct KillBroker {
     /// Which broker.
     pub broker: BrokerChoice,
+    /// It never comes back, so that nothing heals it; default false. Needs more than one broker.
+    #[serde(default)]
+    pub for_good: bool,
 }
 
 #[async_trait]
@@ -23,7 +26,12 @@ impl Fault for KillBroker {
     }
 
     fn text(&self) -> String {
-        format!("kill {}", self.broker.text())
+        let for_good = if self.for_good { " for good" } else { "" };
+        format!("kill {}{for_good}", self.broker.text())
+    }
+
+    fn for_good(&self) -> bool {
+        self.for_good
     }
 
     fn closes_path(&self) -> bool {
@@ -31,6 +39,12 @@ impl Fault for KillBroker {
     }
 
     async fn inject(&self, rig: &Rig, _name: &str) -> Result<Injected, FaultError> {
+        if self.for_good {
+            return Err(FaultError::NotProven {
+                what: "that the broker is gone for good".into(),
+                seen: "not built yet".into(),
+            });
+        }
         let nodes = self.broker.nodes(rig).await?;
         let mark = rig.recorder.mark();
         let mut proofs = Vec::new();

@@ -6,10 +6,25 @@ use serde::{Deserialize, Serialize};
 use super::{Fault, FaultError, Heal, Injected, pids};
 use crate::run::rig::Rig;
 
-/// `kill-reader = {}`.
+/// `kill-reader = {}`, or with its state folder emptied: `kill-reader = { state = "wipe" }`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub struct KillReader {}
+pub struct KillReader {
+    /// What the fresh process finds of the old one's state folder; default `keep`.
+    #[serde(default)]
+    pub state: State,
+}
+
+/// What becomes of a reader's state folder.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// It stays as the reader left it.
+    #[default]
+    Keep,
+    /// It is emptied, as on a machine that comes back with a fresh disk.
+    Wipe,
+}
 
 #[async_trait]
 impl Fault for KillReader {
@@ -18,7 +33,10 @@ impl Fault for KillReader {
     }
 
     fn text(&self) -> String {
-        "kill the reader's process".into()
+        match self.state {
+            State::Keep => "kill the reader's process".into(),
+            State::Wipe => "kill the reader's process and empty its state folder".into(),
+        }
     }
 
     fn closes_path(&self) -> bool {
@@ -26,6 +44,12 @@ impl Fault for KillReader {
     }
 
     async fn inject(&self, rig: &Rig, _name: &str) -> Result<Injected, FaultError> {
+        if self.state == State::Wipe {
+            return Err(FaultError::NotProven {
+                what: "that the state folder is empty".into(),
+                seen: "not built yet".into(),
+            });
+        }
         let readers = rig.readers();
         for reader in &readers {
             reader.kill().await?;

@@ -44,6 +44,13 @@ impl Facts {
         asked.any(|asked| asked.command == "start" && asked.answer.is_none())
     }
 
+    /// Whether a command of this name was asked of some member that lives, and is not answered.
+    pub fn is_in_flight(&self, command: &str) -> bool {
+        self.asked()
+            .iter()
+            .any(|asked| asked.command == command && asked.answer.is_none() && self.is_alive(&asked.member))
+    }
+
     /// Whether a reader can no longer do anything that is waited for: its processes are gone, or nothing that its adapter
     /// says is believed.
     pub fn nothing_can_come(&self) -> bool {
