@@ -44,29 +44,32 @@ impl Fault for KillReader {
     }
 
     async fn inject(&self, rig: &Rig, _name: &str) -> Result<Injected, FaultError> {
-        if self.state == State::Wipe {
-            return Err(FaultError::NotProven {
-                what: "that the state folder is empty".into(),
-                seen: "not built yet".into(),
-            });
-        }
         let readers = rig.readers();
         for reader in &readers {
             reader.kill().await?;
         }
         let proof = format!("process {} is gone and reaped", pids(&readers));
-        Ok(Injected::in_process(proof, Killed {}))
+        Ok(Injected::in_process(proof, Killed { state: self.state }))
     }
 }
 
 /// Members without a process.
-struct Killed {}
+struct Killed {
+    state: State,
+}
 
 #[async_trait]
 impl Heal for Killed {
     async fn heal(self: Box<Self>, rig: &Rig) -> Result<String, FaultError> {
+        let mut wiped = String::new();
+        if self.state == State::Wipe {
+            for reader in rig.readers() {
+                wiped.push_str(&rig.wipe_state(reader.member())?);
+                wiped.push_str("; ");
+            }
+        }
         let pids = rig.start_again().await?;
         let pids: Vec<String> = pids.iter().map(ToString::to_string).collect();
-        Ok(format!("fresh process {} has started reading", pids.join(", ")))
+        Ok(format!("{wiped}fresh process {} has started reading", pids.join(", ")))
     }
 }

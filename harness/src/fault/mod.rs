@@ -233,6 +233,29 @@ impl BrokerChoice {
     }
 }
 
+/// The broker that something in a broker's charge is to move to: the one that is named, or the next one that is up.
+///
+/// # Errors
+/// [`FaultError::NotProven`] where that is no move.
+fn another(rig: &Rig, what: &str, from: NodeId, named: Option<NodeId>) -> Result<NodeId, FaultError> {
+    let not_proven = |seen: String| FaultError::NotProven {
+        what: format!("that {what} moved"),
+        seen,
+    };
+    let live = rig.cluster.live();
+    match named {
+        Some(to) if to == from => Err(not_proven(format!("it is broker {to} already"))),
+        Some(to) if !live.contains(&to) => Err(not_proven(format!("broker {to} is down"))),
+        Some(to) => Ok(to),
+        None => live
+            .iter()
+            .find(|node| **node > from)
+            .or_else(|| live.iter().find(|node| **node != from))
+            .copied()
+            .ok_or_else(|| not_proven(format!("no broker but {from} is up"))),
+    }
+}
+
 /// `orders-0`, `orders` or `partition 0`, as far as a fault names a place.
 fn place(topic: Option<&str>, partition: Option<u32>) -> Option<String> {
     match (topic, partition) {

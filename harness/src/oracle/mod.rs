@@ -305,14 +305,21 @@ impl Oracle {
         futures::future::try_join_all(scans).await.map(drop)
     }
 
-    /// Records the log end of every partition as what `member`, which is about to start, must reach.
+    /// Records the log end of every partition as what `member`, which is about to start, must reach. Of a partition whose
+    /// leader is down it is the end that is known from before: nobody can have written since.
     ///
     /// # Errors
     /// As for [`Oracle::watermarks`].
     pub async fn targets(&self, member: &str) -> Result<Vec<LogEnd>, OracleError> {
         let mut ends = Vec::new();
         for (topic, partition) in self.keys() {
-            let (_, offset) = self.watermarks(&topic, partition).await?;
+            let known = self.shared.recorder.with(|facts| facts.log_end(&topic, partition));
+            let offset = match (self.shared.watermarks_once(&(topic.clone(), partition)).await, known) {
+                (Ok((_, end)), _) => end,
+                (Err(cause), Some(end)) if cause.nobody_there() => end,
+                // Leaders move, and connections break: what can be asked again is.
+                (Err(_), _) => self.watermarks(&topic, partition).await?.1,
+            };
             ends.push(LogEnd {
                 topic,
                 partition,

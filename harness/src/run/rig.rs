@@ -316,6 +316,49 @@ impl Rig {
         Ok(format!("the state folder of {member} was emptied ({entries} entries)"))
     }
 
+    /// Waits until the cluster serves without some brokers: Metadata does not name them, and others lead every partition
+    /// and coordinate the group. Returns those others.
+    ///
+    /// # Errors
+    /// [`FaultError::NotProven`] when that is not so within 30 s; the cluster's, when nobody answers.
+    pub async fn prove_served_without(&self, gone: &[NodeId]) -> Result<Vec<NodeId>, FaultError> {
+        let deadline = tokio::time::Instant::now() + PROOF;
+        loop {
+            let named = self.cluster.members().await?;
+            let mut lacking = Vec::new();
+            lacking.extend(
+                named
+                    .iter()
+                    .filter(|node| gone.contains(node))
+                    .map(|node| format!("Metadata names broker {node}")),
+            );
+            for topic in &self.plan.topics {
+                for partition in 0..self.partitions(&topic.name) {
+                    let leader = self.cluster.leader(&topic.name, partition).await?;
+                    if !named.contains(&leader) {
+                        lacking.push(format!("broker {leader} leads {}-{partition}", topic.name));
+                    }
+                }
+            }
+            if let Some(group) = &self.group {
+                let coordinator = self.cluster.coordinator(group).await?;
+                if !named.contains(&coordinator) {
+                    lacking.push(format!("broker {coordinator} coordinates group {group}"));
+                }
+            }
+            if lacking.is_empty() {
+                return Ok(named);
+            }
+            if tokio::time::Instant::now() >= deadline {
+                return Err(FaultError::NotProven {
+                    what: "that the rest of the cluster serves".to_owned(),
+                    seen: lacking.join(", "),
+                });
+            }
+            crate::before_the_next_look(PROBE_EVERY).await;
+        }
+    }
+
     /// Takes note of partitions that readers can see from now on: the oracle writes and watches them, and what is owed
     /// grows with them. A load that runs is spread over all of them anew.
     ///

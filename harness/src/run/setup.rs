@@ -9,12 +9,13 @@ use super::order::Order;
 use super::rig::Rig;
 use crate::cluster::mock::MockCluster;
 use crate::cluster::{Cluster, ClusterError, TopicSpec};
-use crate::fault::FaultError;
+use crate::fault::{FaultError, FaultSpec};
 use crate::history::recorder::Recorder;
-use crate::link::LinkError;
 use crate::link::builtin::{BuiltinLink, LinkOptions};
+use crate::link::{Link, LinkError};
 use crate::oracle::{Oracle, OracleError};
 use crate::reader::host::HostError;
+use crate::scenario::plan::Plan;
 
 /// Why a run could not be carried out.
 #[derive(Debug, thiserror::Error)]
@@ -68,14 +69,18 @@ pub(crate) async fn up(order: &Order, recorder: &Recorder) -> Result<Rig, RunErr
     };
     let link = BuiltinLink::start(cluster.brokers(), recorder.clone(), options)?;
     for topic in &plan.topics {
+        let partitions = most_partitions(plan, &topic.name).max(topic.partitions);
         cluster
             .create_topic(&TopicSpec {
                 name: topic.name.clone(),
-                partitions: topic.partitions,
+                partitions,
                 replicas: topic.replicas.unwrap_or(plan.cluster.brokers),
                 brokers: Vec::new(),
             })
             .await?;
+        if partitions > topic.partitions {
+            link.limit_partitions(&topic.name, Some(topic.partitions));
+        }
     }
     if let Some(group) = order.group() {
         cluster.note_group(&group);
@@ -91,6 +96,19 @@ pub(crate) async fn up(order: &Order, recorder: &Recorder) -> Result<Rig, RunErr
         Arc::new(oracle),
         recorder.clone(),
     ))
+}
+
+/// The most partitions that a step adds to a topic. The mock cluster cannot add any, so they are there from the start and
+/// the link shows them when their time has come.
+fn most_partitions(plan: &Plan, topic: &str) -> u32 {
+    let first = plan.topics.first().map_or("", |topic| topic.name.as_str());
+    plan.faults()
+        .filter_map(|fault| match fault {
+            FaultSpec::AddPartitions(added) if added.topic.as_deref().unwrap_or(first) == topic => Some(added.to),
+            _ => None,
+        })
+        .max()
+        .unwrap_or(0)
 }
 
 /// Opens the history of a run whose cluster did not come up.
