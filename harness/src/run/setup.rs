@@ -64,8 +64,8 @@ pub(crate) async fn up(order: &Order, recorder: &Recorder) -> Result<Rig, RunErr
     recorder.record(Event::Stage(Stage::Preparing));
     let options = LinkOptions {
         emulated: true,
+        idle: plan.cluster.idle,
         seed: order.seed,
-        ..LinkOptions::default()
     };
     let link = BuiltinLink::start(cluster.brokers(), recorder.clone(), options)?;
     for topic in &plan.topics {
