@@ -137,6 +137,12 @@ pub struct Start {
     /// Group session timeout, milliseconds; absent means the library's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_ms: Option<u64>,
+    /// Interval of group heartbeats, milliseconds; absent means the library's default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heartbeat_ms: Option<u64>,
+    /// Longest time between two polls of a group member, milliseconds; absent means the library's default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_poll_ms: Option<u64>,
     /// A private folder for local state that outlives a restart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state_dir: Option<String>,

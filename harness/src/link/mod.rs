@@ -30,11 +30,17 @@ pub trait Link: Send + Sync {
     /// The address that stands for a broker.
     fn address(&self, node: NodeId) -> Option<SocketAddr>;
 
-    /// Puts a cut in force on the brokers named and returns when it is in force. Cuts of different ids may overlap.
+    /// Puts a cut in force on the brokers named and returns when it is in force. Cuts of different ids may overlap. Where
+    /// connects are to be left unanswered, one of the link's own was before this returns.
     ///
     /// # Errors
-    /// [`LinkError::NoBroker`], [`LinkError::TimedOut`] when a connection does not follow, [`LinkError::Io`].
+    /// [`LinkError::NoBroker`], [`LinkError::TimedOut`] when a connection does not follow or a connect is still answered,
+    /// [`LinkError::Io`].
     async fn cut(&self, cut: Cut) -> Result<CutId, LinkError>;
+
+    /// True while the link listens for the broker: the broker is alive as far as is known, and no cut refuses connects or
+    /// leaves them unanswered.
+    fn is_open(&self, node: NodeId) -> bool;
 
     /// Takes a cut back. Returns when traffic can flow again.
     ///
@@ -127,12 +133,14 @@ pub struct Cut {
     pub direction: Direction,
     /// What becomes of held connections when it is healed.
     pub heals: CutHeal,
+    /// What becomes of new connects during a hold.
+    pub connects: Connects,
 }
 
 /// What a cut does to traffic.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum CutMode {
-    /// Half-open: nothing is read or written, nothing is discarded, connects still succeed.
+    /// Half-open: nothing is read or written, nothing is discarded.
     Hold,
     /// Live connections are reset once, and every new one too while the cut is in force.
     Reset,
@@ -143,10 +151,21 @@ pub enum CutMode {
         /// Bytes a second, at least 1.
         bytes_per_s: u64,
     },
-    /// Each chunk is forwarded this much later.
+    /// Each chunk is forwarded later, in order: by a time drawn evenly from `by` less `jitter` to `by` more `jitter`.
     Delay {
         /// The delay.
         by: Duration,
+        /// How far it may differ; at most `by`.
+        jitter: Duration,
+    },
+    /// A connection is reset in the middle of a response to its client; others and later ones pass.
+    MidResponse {
+        /// Bytes of the response after its length and correlation id that still arrive. Only longer responses are cut.
+        after_bytes: u64,
+        /// Key of the api whose responses are cut; absent means any.
+        api: Option<i16>,
+        /// How many responses are cut on all its brokers together; absent means until it is healed.
+        times: Option<u64>,
     },
 }
 
@@ -159,6 +178,16 @@ pub enum Direction {
     ToBroker,
     /// What the broker answers.
     ToReader,
+}
+
+/// What becomes of a new connect during a hold.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Connects {
+    /// It succeeds, as where a kernel still accepts for a process that is stopped.
+    #[default]
+    Accepted,
+    /// It gets no answer, as where packets are dropped.
+    Unanswered,
 }
 
 /// What becomes of held connections at the heal.

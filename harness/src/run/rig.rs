@@ -265,6 +265,8 @@ impl Rig {
             reset: reader.reset,
             isolation: reader.isolation,
             session_ms: self.session_ms,
+            heartbeat_ms: None,
+            max_poll_ms: None,
             state_dir: Some(self.state_folder(member).to_string_lossy().into_owned()),
             options,
         })

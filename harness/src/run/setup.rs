@@ -62,7 +62,12 @@ pub(crate) async fn up(order: &Order, recorder: &Recorder) -> Result<Rig, RunErr
     let topics = opened.topics.clone();
     recorder.record(Event::Opened(Box::new(opened)));
     recorder.record(Event::Stage(Stage::Preparing));
-    let link = BuiltinLink::start(cluster.brokers(), recorder.clone(), LinkOptions { emulated: true })?;
+    let options = LinkOptions {
+        emulated: true,
+        seed: order.seed,
+        ..LinkOptions::default()
+    };
+    let link = BuiltinLink::start(cluster.brokers(), recorder.clone(), options)?;
     for topic in &plan.topics {
         let replicas = match topic.brokers.len() {
             0 => plan.cluster.brokers,

@@ -526,6 +526,12 @@ pub enum ConnectionChange {
     Held,
     /// Bytes on it waited for a throttle or delay.
     Slowed,
+    /// The link reset it in the middle of a response.
+    CutInResponse,
+    /// The link closed it, as a broker does where nothing went either way for the time that `cluster.idle` gives.
+    ClosedIdle,
+    /// A connect got no answer: neither accepted nor refused.
+    Unanswered,
 }
 
 /// A group member's standing, read from the wire.

@@ -112,7 +112,10 @@ impl Facts {
         for connection in self.wire().connections.iter().filter(|one| one.at.n >= mark.n) {
             let client = connection.client.as_str();
             match connection.change {
-                ConnectionChange::ClosedByBroker | ConnectionChange::ResetByLink => {
+                ConnectionChange::ClosedByBroker
+                | ConnectionChange::ResetByLink
+                | ConnectionChange::CutInResponse
+                | ConnectionChange::ClosedIdle => {
                     cut_off.insert(client);
                 }
                 // One that never said whose it is may be the harness's own probe of a port.

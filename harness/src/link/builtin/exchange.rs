@@ -147,6 +147,12 @@ impl Exchange {
         (instead.unwrap_or(bytes), mark)
     }
 
+    /// The api that a response answers.
+    pub(super) fn api_of(&self, response: &[u8]) -> Option<i16> {
+        let pending = self.pending.get(&frame::correlation(response)?)?;
+        Some(pending.api)
+    }
+
     /// Takes in a response on its way down and returns what to send instead.
     pub(super) fn response(&mut self, bytes: Bytes) -> Bytes {
         let Some(pending) = frame::correlation(&bytes).and_then(|id| self.pending.remove(&id)) else {

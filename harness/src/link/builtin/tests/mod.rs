@@ -47,7 +47,14 @@ impl Lab {
         let upstream = "127.0.0.1:1".parse().unwrap();
         let brokers = ports::reserve(2).unwrap().into_iter().zip(1..);
         let brokers = brokers.map(|(port, node)| Arc::new(Broker::new(node, upstream, port).unwrap()));
-        let shared = Arc::new(Shared::new(brokers.collect(), recorder, LinkOptions { emulated }));
+        let shared = Arc::new(Shared::new(
+            brokers.collect(),
+            recorder,
+            LinkOptions {
+                emulated,
+                ..LinkOptions::default()
+            },
+        ));
         Lab {
             folder,
             exchange: Exchange::new(Arc::clone(&shared)),
