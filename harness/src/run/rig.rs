@@ -206,6 +206,15 @@ impl Rig {
     }
 
     async fn spawn_process(&self, launch: &Launch, member: &str) -> Result<Arc<ReaderProcess>, HostError> {
+        // There before the first start, and kept for the processes that follow.
+        let state = self.state_folder(member);
+        std::fs::create_dir_all(&state).map_err(|source| HostError::Io {
+            what: format!(
+                "the folder {} for the state of {member} cannot be made",
+                state.display()
+            ),
+            source,
+        })?;
         // A folder for each process, so that a fresh one does not overwrite what the patient left behind.
         let process = self.processes.fetch_add(1, Ordering::Relaxed) + 1;
         let folder = self.folder.join(format!("{member}-process{process}"));
@@ -385,6 +394,13 @@ impl Rig {
                 });
             }
             crate::before_the_next_look(PROBE_EVERY).await;
+        }
+    }
+
+    /// Lets readers tell of partitions that they are about to see.
+    pub fn expect_partitions(&self, topic: &str, to: u32) {
+        for reader in self.processes() {
+            reader.partitions_added(topic, to);
         }
     }
 
