@@ -492,5 +492,7 @@ pub struct Done {
 
 /// Capability: records carry offsets.
 pub const RECORDS_OFFSETS: &str = "records.offsets";
+/// Capability: the reader keeps something in `state_dir` with which a later process goes on where this one was.
+pub const STATE: &str = "state";
 /// Capability: records carry record ids.
 pub const RECORDS_IDS: &str = "records.ids";

@@ -85,7 +85,7 @@ impl Shared {
             let last = first + batch - 1;
             *next_id = last + 1;
             left -= batch;
-            let (outcome, offsets) = match self.append(key, topic, first, batch, value_bytes, deadline).await {
+            let (outcome, offsets) = match self.append(key, &topic, first, batch, value_bytes, deadline).await {
                 Ok(base) => {
                     written.ids.push_run(first, last);
                     written.offsets.push_run(base, base + batch - 1);

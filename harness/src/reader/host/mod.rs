@@ -150,6 +150,7 @@ impl ReaderProcess {
             member: member.to_owned(),
             pid: Some(child.group.pid()),
             command: launch.command.clone(),
+            neutral: launch.neutral,
         });
         let shared = tasks::start(child, launch, member, folder, recorder, stderr);
         Ok(Self { shared, spawner })
