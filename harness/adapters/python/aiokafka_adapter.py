@@ -57,6 +57,8 @@ class AiokafkaAdapter(brokerfall_adapter.AsyncAdapter):
             "group_id": start["group"] if start["kind"] == "group" else None,
             "auto_offset_reset": start["reset"],
             "isolation_level": start["isolation"],
+            # "Autocommit every second", as the example there has it.
+            "auto_commit_interval_ms": 1000,
             **{name: start[ours] for ours, name in TIMEOUTS.items() if ours in start},
             **start.get("options", {}),
         }
