@@ -38,6 +38,15 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
+/// Lets `step` pass before the next look at something that tells nobody when it changes: a broker, `/proc`, a socket.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "time is the condition: there is nothing to be woken by"
+)]
+pub(crate) async fn before_the_next_look(step: std::time::Duration) {
+    tokio::time::sleep(step).await;
+}
+
 /// Locks a mutex, whoever panicked while holding it: every change under the locks of this crate is complete in itself, so
 /// that a panic elsewhere leaves nothing half done.
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

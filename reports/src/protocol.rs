@@ -137,6 +137,12 @@ pub struct Start {
     /// Group session timeout, milliseconds; absent means the library's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_ms: Option<u64>,
+    /// Interval of group heartbeats, milliseconds; absent means the library's default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heartbeat_ms: Option<u64>,
+    /// Longest time between two polls of a group member, milliseconds; absent means the library's default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_poll_ms: Option<u64>,
     /// A private folder for local state that outlives a restart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state_dir: Option<String>,
@@ -486,5 +492,7 @@ pub struct Done {
 
 /// Capability: records carry offsets.
 pub const RECORDS_OFFSETS: &str = "records.offsets";
+/// Capability: the reader keeps something in `state_dir` with which a later process goes on where this one was.
+pub const STATE: &str = "state";
 /// Capability: records carry record ids.
 pub const RECORDS_IDS: &str = "records.ids";

@@ -57,6 +57,9 @@ pub(crate) fn connection(change: ConnectionChange) -> &'static str {
         ConnectionChange::TurnedAway => "connect turned away, broker gone",
         ConnectionChange::Held => "connection held with traffic waiting",
         ConnectionChange::Slowed => "connection slowed",
+        ConnectionChange::CutInResponse => "connection cut in the middle of a response",
+        ConnectionChange::ClosedIdle => "idle connection closed",
+        ConnectionChange::Unanswered => "connect left unanswered",
     }
 }
 

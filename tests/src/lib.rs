@@ -28,6 +28,7 @@ pub fn launch(adapter: &Path, mode: &str) -> Launch {
         manifest: Manifest::bare("broken", Kind::Group, command.clone()),
         command,
         lock: None,
+        neutral: false,
     }
 }
 

@@ -183,6 +183,8 @@ impl Adapter {
             reset: Reset::Earliest,
             isolation: Isolation::ReadUncommitted,
             session_ms: None,
+            heartbeat_ms: None,
+            max_poll_ms: None,
             state_dir: None,
             options: [("poll_timeout_ms", 20), ("fetch_max_wait_ms", 20)]
                 .map(|(name, value)| (name.to_owned(), value.into()))

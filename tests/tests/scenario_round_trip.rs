@@ -5,12 +5,16 @@ use std::time::Duration;
 
 use brokerfall::fault::{
     BrokerChoice, FaultSpec,
+    absent_topic::AbsentTopic,
+    add_partitions::AddPartitions,
     answer_error::AnswerError,
     delete_segments::DeleteSegments,
     kill_broker::KillBroker,
-    kill_reader::KillReader,
+    kill_reader::{KillReader, State},
+    move_coordinator::MoveCoordinator,
+    move_leader::MoveLeader,
     panic_callback::{Callback, How, On, PanicCallback},
-    partition::{Heals, Mode, Partition, Way},
+    partition::{Connects, Heals, Mode, Partition, Way},
     pause_broker::PauseBroker,
     pause_reader::PauseReader,
 };
@@ -47,24 +51,76 @@ fn broker() -> impl Strategy<Value = BrokerChoice> {
     ]
 }
 
-fn cut() -> impl Strategy<Value = Partition> {
+fn partition(kind: Kind) -> impl Strategy<Value = Partition> {
     let way = select(vec![Way::Both, Way::ToBroker, Way::ToReader]);
-    let heals = select(vec![Heals::Keep, Heals::Reset]);
-    (vec(broker(), 1..3), 0..4, way, heals, 1u64..1_000_000_000).prop_map(|(brokers, mode, way, heals, bytes)| {
-        let (mode, direction, heals, bytes_per_s) = match mode {
-            0 => (Mode::Hold, way, heals, None),
-            1 => (Mode::Reset, Way::Both, Heals::Keep, None),
-            2 => (Mode::Refuse, Way::Both, Heals::Keep, None),
-            _ => (Mode::Throttle, way, Heals::Keep, Some(bytes)),
-        };
-        Partition {
-            brokers,
-            mode,
-            direction,
-            heals,
-            bytes_per_s,
-        }
-    })
+    let plain = Partition {
+        brokers: Vec::new(),
+        mode: Mode::Hold,
+        direction: Way::Both,
+        heals: Heals::Keep,
+        bytes_per_s: None,
+        connects: Connects::Accepted,
+        by: None,
+        jitter: None,
+        after_bytes: None,
+        api: None,
+        times: None,
+    };
+    let hold = (
+        way.clone(),
+        select(vec![Heals::Keep, Heals::Reset]),
+        select(vec![Connects::Accepted, Connects::Unanswered]),
+    );
+    let api = maybe(select(if kind == Kind::Group {
+        vec!["Fetch", "OffsetCommit"]
+    } else {
+        vec!["Fetch", "Metadata"]
+    }));
+    let of = move |change: Partition| (Just(change), vec(broker(), 1..3));
+    let modes = prop_oneof![
+        hold.prop_map({
+            let plain = plain.clone();
+            move |(direction, heals, connects)| Partition {
+                direction,
+                heals,
+                connects,
+                ..plain.clone()
+            }
+        }),
+        select(vec![Mode::Reset, Mode::Refuse]).prop_map({
+            let plain = plain.clone();
+            move |mode| Partition { mode, ..plain.clone() }
+        }),
+        (way.clone(), 1u64..1_000_000_000).prop_map({
+            let plain = plain.clone();
+            move |(direction, bytes)| Partition {
+                mode: Mode::Throttle,
+                direction,
+                bytes_per_s: Some(bytes),
+                ..plain.clone()
+            }
+        }),
+        (way, length(), any::<bool>()).prop_map({
+            let plain = plain.clone();
+            move |(direction, by, jitter)| Partition {
+                mode: Mode::Delay,
+                direction,
+                by: Some(by),
+                jitter: jitter.then_some(by),
+                ..plain.clone()
+            }
+        }),
+        (maybe(0u64..1_000), api, maybe(times())).prop_map(move |(after_bytes, api, times)| Partition {
+            mode: Mode::Cut,
+            after_bytes,
+            api: api.map(str::to_owned),
+            times,
+            ..plain.clone()
+        }),
+    ];
+    modes
+        .prop_flat_map(of)
+        .prop_map(|(partition, brokers)| Partition { brokers, ..partition })
 }
 
 fn callback(kind: Kind) -> impl Strategy<Value = PanicCallback> {
@@ -122,9 +178,12 @@ fn answer(kind: Kind) -> impl Strategy<Value = AnswerError> {
 
 fn fault(kind: Kind) -> impl Strategy<Value = FaultSpec> {
     prop_oneof![
-        broker().prop_map(|broker| FaultSpec::KillBroker(KillBroker { broker })),
+        (broker(), any::<bool>()).prop_map(|(broker, for_good)| {
+            let for_good = for_good && broker != BrokerChoice::All;
+            FaultSpec::KillBroker(KillBroker { broker, for_good })
+        }),
         broker().prop_map(|broker| FaultSpec::PauseBroker(PauseBroker { broker })),
-        cut().prop_map(FaultSpec::Partition),
+        partition(kind).prop_map(FaultSpec::Partition),
         (maybe(Just(TOPIC.to_owned())), maybe(0..PARTITIONS), 0u64..1_000).prop_map(
             |(topic, partition, past_reader_by)| {
                 FaultSpec::DeleteSegments(DeleteSegments {
@@ -136,34 +195,68 @@ fn fault(kind: Kind) -> impl Strategy<Value = FaultSpec> {
         ),
         callback(kind).prop_map(FaultSpec::PanicCallback),
         Just(FaultSpec::PauseReader(PauseReader {})),
-        Just(FaultSpec::KillReader(KillReader {})),
+        select(vec![State::Keep, State::Wipe]).prop_map(|state| FaultSpec::KillReader(KillReader { state })),
         answer(kind).prop_map(FaultSpec::AnswerError),
+        maybe(Just(TOPIC.to_owned())).prop_map(|topic| FaultSpec::AbsentTopic(AbsentTopic { topic })),
+        moved(kind),
+        Just(FaultSpec::AddPartitions(AddPartitions { topic: None, to: 0 })),
     ]
 }
 
+/// What moves leaders of any reader, and the coordinator of a group.
+fn moved(kind: Kind) -> impl Strategy<Value = FaultSpec> {
+    let leader = (maybe(Just(TOPIC.to_owned())), maybe(0..PARTITIONS), maybe(1i32..=3));
+    (leader, any::<bool>()).prop_map(move |((topic, partition, to), leads)| {
+        if leads || kind != Kind::Group {
+            FaultSpec::MoveLeader(MoveLeader { topic, partition, to })
+        } else {
+            FaultSpec::MoveCoordinator(MoveCoordinator { to })
+        }
+    })
+}
+
 fn command(kind: Kind, quiet: bool) -> impl Strategy<Value = Action> {
-    let mut commands = vec![Action::Restart];
+    let mut commands = vec![Action::Restart(State::Keep), Action::Restart(State::Wipe)];
+    let mut asks = vec![Ask::Stop];
     match kind {
-        Kind::Table => commands.extend([Action::Snapshot, Action::Barrier]),
-        Kind::Group => commands.extend([Action::Commit, Action::Join]),
+        Kind::Table => asks.extend([Ask::Snapshot, Ask::Barrier]),
+        Kind::Group => {
+            asks.push(Ask::Commit);
+            commands.extend([Action::Join(Joiner::Same), Action::Join(Joiner::Neutral)]);
+        }
         Kind::Assign => {}
     }
+    commands.extend(
+        asks.into_iter()
+            .flat_map(|what| [true, false].map(|wait| Action::Ask { what, wait })),
+    );
     if !quiet {
         commands.push(Action::Produce(7));
     }
     select(commands)
 }
 
-fn when() -> impl Strategy<Value = When> {
+fn in_flight(kind: Kind) -> impl Strategy<Value = Option<InFlight>> {
+    let mut commands = vec![InFlight::Start, InFlight::Stop];
+    match kind {
+        Kind::Table => commands.extend([InFlight::Snapshot, InFlight::Barrier]),
+        Kind::Group => commands.push(InFlight::Commit),
+        Kind::Assign => {}
+    }
+    maybe(select(commands))
+}
+
+fn when(kind: Kind) -> impl Strategy<Value = When> {
     let wire = (select(vec!["Fetch", "Metadata"]), 1u64..1_000).prop_map(|(api, count)| WireTrigger {
         api: api.to_owned(),
         count,
     });
-    (maybe(1u64..1 << 62), maybe(wire)).prop_map(|(delivered, wire)| When {
+    (maybe(1u64..1 << 62), maybe(wire), in_flight(kind)).prop_map(|(delivered, wire, in_flight)| When {
         before_start: false,
         caught_up: None,
         delivered,
         wire,
+        in_flight,
     })
 }
 
@@ -174,12 +267,24 @@ fn steps(kind: Kind, quiet: bool) -> impl Strategy<Value = Vec<Step>> {
         (fault(kind), grade).prop_map(|(fault, grade)| Action::Do { fault, grade }),
         command(kind, quiet),
     ];
-    vec((when(), maybe(length()), length(), action, 0..4), 0..6).prop_map(|drawn| {
+    vec((when(kind), maybe(length()), length(), action, 0..4), 0..6).prop_map(|drawn| {
         let mut steps = Vec::new();
         let mut in_force: Vec<String> = Vec::new();
-        for (n, (when, after, wait, action, heal)) in drawn.into_iter().enumerate() {
+        for (n, (when, after, wait, mut action, heal)) in drawn.into_iter().enumerate() {
+            if let Action::Do {
+                fault: FaultSpec::AddPartitions(add),
+                ..
+            } = &mut action
+            {
+                // A topic only grows.
+                add.to = PARTITIONS + 1 + u32::try_from(n).unwrap();
+            }
             let name = format!("step.{n}");
-            if matches!(action, Action::Do { .. } | Action::Join) {
+            let heals = match &action {
+                Action::Do { fault, .. } => !fault.fault().for_good(),
+                action => matches!(action, Action::Join(_)),
+            };
+            if heals {
                 in_force.push(name.clone());
             }
             steps.push(Step {
@@ -222,13 +327,19 @@ fn options() -> impl Strategy<Value = BTreeMap<String, serde_json::Value>> {
 fn reader(kind: Kind) -> impl Strategy<Value = ReaderPlan> {
     let isolation = select(vec![Isolation::ReadUncommitted, Isolation::ReadCommitted]);
     let reset = select(vec![Reset::Earliest, Reset::Latest, Reset::None]);
-    (any::<bool>(), 1u32..4, reset, isolation, maybe(length()), options()).prop_map(
-        move |(named, members, reset, isolation, session, options)| ReaderPlan {
+    // A session is longer than its heartbeats.
+    let timeouts = (maybe((length(), 2u32..5)), maybe(length()));
+    (any::<bool>(), 1u32..4, reset, isolation, timeouts, options()).prop_map(
+        move |(named, members, reset, isolation, (session, max_poll), options)| ReaderPlan {
             kind: named.then_some(kind),
             members: if kind == Kind::Group { members } else { 1 },
             reset,
             isolation,
-            session: session.filter(|_| kind == Kind::Group),
+            session: session
+                .filter(|_| kind == Kind::Group)
+                .map(|(heartbeat, times)| heartbeat * times),
+            heartbeat: session.filter(|_| kind == Kind::Group).map(|(heartbeat, _)| heartbeat),
+            max_poll: max_poll.filter(|_| kind == Kind::Group),
             options,
         },
     )
@@ -242,20 +353,41 @@ fn topics() -> impl Strategy<Value = Vec<TopicPlan>> {
             value_bytes,
             tombstone_every,
         });
-    let topic = (maybe(1u32..=3), any::<bool>(), role, 0u64..1 << 62, generator);
+    // Named brokers hold one replica each, so that their number is that of the replicas.
+    let brokers = prop_oneof![
+        maybe(1u32..=3).prop_map(|replicas| (replicas, Vec::new())),
+        subsequence(vec![1i32, 2, 3], 1..=3).prop_map(|brokers| (None, brokers)),
+    ];
+    let retention = prop_oneof![
+        Just(None),
+        (maybe(1u64..1 << 62), 1u64..1 << 62).prop_map(|(bytes, ms)| Some(Retention { bytes, ms: Some(ms) })),
+        (1u64..1 << 62).prop_map(|bytes| Some(Retention {
+            bytes: Some(bytes),
+            ms: None
+        })),
+    ];
+    let kept = (maybe(14u64..1 << 31), retention);
+    let topic = (brokers, any::<bool>(), role, 0u64..1 << 62, generator, kept);
     vec(topic, 1..3).prop_map(|drawn| {
         drawn
             .into_iter()
             .enumerate()
-            .map(|(n, (replicas, compacted, role, preload, generator))| TopicPlan {
-                name: if n == 0 { TOPIC.to_owned() } else { format!("topic_{n}") },
-                partitions: PARTITIONS,
-                replicas,
-                compacted,
-                role,
-                preload,
-                generator,
-            })
+            .map(
+                |(n, ((replicas, brokers), compacted, role, preload, generator, (segment_bytes, retention)))| {
+                    TopicPlan {
+                        name: if n == 0 { TOPIC.to_owned() } else { format!("topic_{n}") },
+                        partitions: PARTITIONS,
+                        replicas,
+                        brokers,
+                        segment_bytes,
+                        retention,
+                        compacted,
+                        role,
+                        preload,
+                        generator,
+                    }
+                },
+            )
             .collect()
     })
 }
@@ -290,25 +422,39 @@ prop_compose! {
         topics in topics(),
         expect in expect(),
         rate in maybe(0.001f64..100_000.0),
-        election in length(),
+        cluster in (length(), maybe(length()), maybe(1i32..=3)),
+        wall in length(),
+        until in any::<prop::sample::Index>(),
         title in "[!-~äé語]([ -~äé語]{0,30}[!-~])?",
         story in vec("([ -~ä語]{0,30}[!-~])?", 0..4),
         tags in vec("[a-z._-]{1,8}", 0..3),
         phase in Just(phase),
     ) -> Plan {
+        let names: Vec<String> = steps.iter().map(|step| step.name.clone()).collect();
+        let (election, idle, offsets_on) = cluster;
         Plan {
             id: "mine/generated".to_owned(),
             // `$name` stands for an axis; a written plan has none left.
             title: title.replace('$', "S"),
             story: story.join("\n"),
             tags,
-            load: rate.filter(|_| !matches!(phase, Phase::Start | Phase::CatchUp)).map(|per_second| LoadPlan { per_second }),
+            load: rate.filter(|_| !matches!(phase, Phase::Start | Phase::CatchUp)).map(|per_second| LoadPlan {
+                per_second,
+                // One in two goes on until the end.
+                until: names.get(until.index(2 * names.len() + 1)).cloned(),
+            }),
             phase,
-            cluster: ClusterPlan { brokers: 3, election },
+            cluster: ClusterPlan {
+                brokers: 3,
+                election,
+                idle,
+                offsets_on: offsets_on.filter(|_| reader.kind.is_none_or(|kind| kind == Kind::Group)),
+            },
             reader,
             topics,
             steps,
             expect,
+            wall,
         }
     }
 }

@@ -248,8 +248,15 @@ async fn ready() -> Result<Duration, String> {
     let cluster = MockCluster::start(1, &program, folder.path())
         .await
         .map_err(|cause| failed(&cause))?;
-    let link = BuiltinLink::start(cluster.brokers(), recorder, LinkOptions { emulated: true })
-        .map_err(|cause| failed(&cause))?;
+    let link = BuiltinLink::start(
+        cluster.brokers(),
+        recorder,
+        LinkOptions {
+            emulated: true,
+            ..LinkOptions::default()
+        },
+    )
+    .map_err(|cause| failed(&cause))?;
     let took = start.elapsed();
     link.shutdown().await;
     cluster.shutdown().await;

@@ -201,15 +201,6 @@ pub fn topic_name(name: &str) -> TopicName {
     TopicName(StrBytes::from_string(name.to_owned()))
 }
 
-/// Lets `step` pass before the next look at a broker.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a broker that is down or has not yet elected tells nobody when that changes; time is the condition"
-)]
-pub async fn before_the_next_look(step: Duration) {
-    tokio::time::sleep(step).await;
-}
-
 /// Why a direct request failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

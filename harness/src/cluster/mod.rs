@@ -55,6 +55,29 @@ pub trait Cluster: Send + Sync {
     /// [`ClusterError::Refused`], or [`ClusterError::TimedOut`] when it does not serve in time.
     async fn start_broker(&self, node: NodeId) -> Result<String, ClusterError>;
 
+    /// The brokers that are up, in order of node id.
+    fn live(&self) -> Vec<NodeId>;
+
+    /// Makes a broker that is up the leader of a partition. Returns when Metadata on a direct listener names it, with what
+    /// Metadata says. It leads until it is moved again or dies.
+    ///
+    /// # Errors
+    /// [`ClusterError::Refused`] for a broker that is down or unknown, [`ClusterError::TimedOut`] when Metadata goes on
+    /// naming another.
+    async fn move_leader(&self, topic: &str, partition: u32, to: NodeId) -> Result<String, ClusterError>;
+
+    /// Makes a broker that is up the coordinator of a group. Returns when FindCoordinator on a direct listener names it.
+    ///
+    /// # Errors
+    /// As for [`Cluster::move_leader`].
+    async fn move_coordinator(&self, group: &str, to: NodeId) -> Result<String, ClusterError>;
+
+    /// Node ids that Metadata on a direct listener names, in order: those of brokers that are up.
+    ///
+    /// # Errors
+    /// [`ClusterError::Direct`] when no broker tells it.
+    async fn members(&self) -> Result<Vec<NodeId>, ClusterError>;
+
     /// The node that leads a partition now.
     ///
     /// # Errors
@@ -90,6 +113,9 @@ pub struct TopicSpec {
     pub partitions: u32,
     /// Replicas, 1 to the number of brokers.
     pub replicas: u32,
+    /// Brokers that hold its replicas, and of which its partitions' leaders are taken in turn; empty leaves it to the
+    /// cluster.
+    pub brokers: Vec<NodeId>,
 }
 
 /// Why a cluster could not do something.

@@ -1,19 +1,27 @@
-//! kill-broker: a broker dies without a word and is started again on the same port with its data.
+//! kill-broker: a broker dies without a word. It is started again on the same port with its data, unless it is gone for good.
 
 use async_trait::async_trait;
-use brokerfall_report::history::ConnectionChange;
+use brokerfall_report::history::{ConnectionChange, Place};
 use serde::{Deserialize, Serialize};
 
 use super::{BrokerChoice, Fault, FaultError, Heal, Injected, PROOF, list, reaction};
-use crate::cluster::NodeId;
+use crate::cluster::{ClusterError, NodeId};
+use crate::history::facts::Facts;
 use crate::run::rig::Rig;
 
-/// `kill-broker = { broker = "leader" }`.
+/// A reader that was told to start has tried every broker that it was given within this time: connects that are refused
+/// take no time, and the slowest client waits 1 s before it tries again.
+const TRIED_US: u64 = 1_000_000;
+
+/// `kill-broker = { broker = "leader" }`, or for good: `kill-broker = { broker = 3, for-good = true }`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct KillBroker {
     /// Which broker.
     pub broker: BrokerChoice,
+    /// It never comes back, so that nothing heals it; default false. Needs more than one broker.
+    #[serde(default)]
+    pub for_good: bool,
 }
 
 #[async_trait]
@@ -23,7 +31,12 @@ impl Fault for KillBroker {
     }
 
     fn text(&self) -> String {
-        format!("kill {}", self.broker.text())
+        let for_good = if self.for_good { " for good" } else { "" };
+        format!("kill {}{for_good}", self.broker.text())
+    }
+
+    fn for_good(&self) -> bool {
+        self.for_good
     }
 
     fn closes_path(&self) -> bool {
@@ -31,8 +44,17 @@ impl Fault for KillBroker {
     }
 
     async fn inject(&self, rig: &Rig, _name: &str) -> Result<Injected, FaultError> {
-        let nodes = self.broker.nodes(rig).await?;
-        let mark = rig.recorder.mark();
+        let chosen = self.broker.nodes(rig).await?;
+        let live = rig.cluster.live();
+        let nodes: Vec<NodeId> = chosen.iter().copied().filter(|node| live.contains(node)).collect();
+        if nodes.is_empty() {
+            return Err(FaultError::NotProven {
+                what: format!("that broker {} died", list(&chosen)),
+                seen: "it was down before".to_owned(),
+            });
+        }
+        let charge = in_charge(rig, &nodes).await?;
+        let mark = rig.mark();
         let mut proofs = Vec::new();
         for &node in &nodes {
             // The link first: found lazily, a reader's first connect would still be accepted.
@@ -40,6 +62,7 @@ impl Fault for KillBroker {
             proofs.push(rig.cluster.kill_broker(node, rig.election).await?);
             rig.prove_refused(node).await?;
         }
+        let nobody_left = rig.cluster.live().is_empty();
         let targets = nodes.clone();
         Ok(Injected {
             proof: format!(
@@ -55,17 +78,102 @@ impl Fault for KillBroker {
                             + facts.connections_since(mark, Some(node), ConnectionChange::ResetByLink)
                     })
                     .sum();
-                (closed > 0).then(|| {
-                    format!(
+                if closed > 0 {
+                    return Some(format!(
                         "{closed} connection(s) of the reader to broker {} closed",
                         list(&targets)
-                    )
-                })
+                    ));
+                }
+                if nobody_left {
+                    refused_at_start(facts, mark)
+                } else {
+                    told_of_another(facts, mark, &charge)
+                }
             }),
             felt: reaction(),
             strikes_later: false,
-            heal: Box::new(Dead { nodes }),
+            heal: if self.for_good {
+                Box::new(Gone { nodes })
+            } else {
+                Box::new(Dead { nodes })
+            },
         })
+    }
+}
+
+/// What these brokers lead and coordinate.
+async fn in_charge(rig: &Rig, nodes: &[NodeId]) -> Result<Vec<(Place, NodeId)>, ClusterError> {
+    let mut charge = Vec::new();
+    for topic in &rig.plan.topics {
+        for partition in 0..rig.partitions(&topic.name) {
+            let place = Place::Partition {
+                topic: topic.name.clone(),
+                partition,
+            };
+            charge.push((place, rig.cluster.leader(&topic.name, partition).await?));
+        }
+    }
+    if let Some(group) = &rig.group {
+        charge.push((Place::Group(group.clone()), rig.cluster.coordinator(group).await?));
+    }
+    charge.retain(|(_, node)| nodes.contains(node));
+    Ok(charge)
+}
+
+/// A reader that starts while no broker is up: a port that refuses shows nobody who knocks, so it is shown by what the
+/// reader says, or by no connection of it coming although it has been told to start.
+fn refused_at_start(facts: &Facts, mark: u64) -> Option<String> {
+    let asked = facts
+        .asked()
+        .iter()
+        .find(|asked| asked.command == "start" && asked.at.n >= mark)?;
+    let member = &asked.member;
+    let connections = facts.wire().connections.iter();
+    if connections
+        .filter(|one| one.at.n >= mark)
+        .any(|one| one.client == *member)
+    {
+        return None;
+    }
+    if facts.errors().iter().any(|(at, ..)| at.n > asked.at.n) {
+        return Some(format!(
+            "{member} was told to start, reached no broker and reported an error"
+        ));
+    }
+    (facts.now().us >= asked.at.us.saturating_add(TRIED_US)).then(|| {
+        format!("{member} was told to start, and no connection of it came while every port that it was given refused")
+    })
+}
+
+/// A reader without a connection to the dead broker: it was sent elsewhere for what that broker led or coordinated.
+fn told_of_another(facts: &Facts, mark: u64, charge: &[(Place, NodeId)]) -> Option<String> {
+    charge.iter().find_map(|(place, from)| {
+        let told = facts.told_since(mark, place, *from)?;
+        Some(format!(
+            "{} was told of broker {} instead of broker {from}",
+            told.client, told.node
+        ))
+    })
+}
+
+/// Brokers that never come back.
+struct Gone {
+    nodes: Vec<NodeId>,
+}
+
+#[async_trait]
+impl Heal for Gone {
+    async fn heal(self: Box<Self>, rig: &Rig) -> Result<String, FaultError> {
+        let rest = rig.prove_served_without(&self.nodes).await?;
+        for &node in &self.nodes {
+            rig.prove_refused(node).await?;
+        }
+        Ok(format!(
+            "broker {} stays away: Metadata names broker {} alone, which leads every partition, and the ports of the \
+             others refuse",
+            list(&self.nodes),
+            list(&rest)
+        ))
     }
 }
 

@@ -17,10 +17,14 @@ use crate::oracle::OracleError;
 use crate::reader::host::{HostError, ReaderProcess};
 use crate::run::rig::Rig;
 
+pub mod absent_topic;
+pub mod add_partitions;
 pub mod answer_error;
 pub mod delete_segments;
 pub mod kill_broker;
 pub mod kill_reader;
+pub mod move_coordinator;
+pub mod move_leader;
 pub mod panic_callback;
 pub mod partition;
 pub mod pause_broker;
@@ -46,6 +50,14 @@ pub enum FaultSpec {
     KillReader(kill_reader::KillReader),
     /// An error code answered on the wire.
     AnswerError(answer_error::AnswerError),
+    /// A topic that is not there yet, or not any more.
+    AbsentTopic(absent_topic::AbsentTopic),
+    /// A topic that grows.
+    AddPartitions(add_partitions::AddPartitions),
+    /// Another broker leads a partition.
+    MoveLeader(move_leader::MoveLeader),
+    /// Another broker coordinates the group.
+    MoveCoordinator(move_coordinator::MoveCoordinator),
 }
 
 /// Which brokers a fault strikes, chosen at the moment of injection.
@@ -79,6 +91,12 @@ pub trait Fault: Send + Sync {
 
     /// True while the fault keeps the reader from its brokers, so that no progress is owed.
     fn closes_path(&self) -> bool;
+
+    /// True when nothing undoes it: no step can heal it, and what heals everything leaves it. Its [`Heal`] comes at the
+    /// end of the steps and proves that the rest serves without it.
+    fn for_good(&self) -> bool {
+        false
+    }
 
     /// Puts the fault in force and proves it. `name` is the fault's name in this run.
     ///
@@ -179,6 +197,10 @@ impl FaultSpec {
             FaultSpec::PauseReader(fault) => fault,
             FaultSpec::KillReader(fault) => fault,
             FaultSpec::AnswerError(fault) => fault,
+            FaultSpec::AbsentTopic(fault) => fault,
+            FaultSpec::AddPartitions(fault) => fault,
+            FaultSpec::MoveLeader(fault) => fault,
+            FaultSpec::MoveCoordinator(fault) => fault,
         }
     }
 }
@@ -208,6 +230,29 @@ impl BrokerChoice {
             BrokerChoice::Leader => "the leader of partition 0".into(),
             BrokerChoice::Coordinator => "the group's coordinator".into(),
         }
+    }
+}
+
+/// The broker that something in a broker's charge is to move to: the one that is named, or the next one that is up.
+///
+/// # Errors
+/// [`FaultError::NotProven`] where that is no move.
+fn another(rig: &Rig, what: &str, from: NodeId, named: Option<NodeId>) -> Result<NodeId, FaultError> {
+    let not_proven = |seen: String| FaultError::NotProven {
+        what: format!("that {what} moved"),
+        seen,
+    };
+    let live = rig.cluster.live();
+    match named {
+        Some(to) if to == from => Err(not_proven(format!("it is broker {to} already"))),
+        Some(to) if !live.contains(&to) => Err(not_proven(format!("broker {to} is down"))),
+        Some(to) => Ok(to),
+        None => live
+            .iter()
+            .find(|node| **node > from)
+            .or_else(|| live.iter().find(|node| **node != from))
+            .copied()
+            .ok_or_else(|| not_proven(format!("no broker but {from} is up"))),
     }
 }
 

@@ -1,13 +1,21 @@
 //! partition: the network between the reader and some brokers fails.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use brokerfall_report::history::ConnectionChange;
+use brokerfall_report::protocol::Times;
 use serde::{Deserialize, Serialize};
 
 use super::{BrokerChoice, Fault, FaultError, Heal, Injected, Look, list, reaction};
 use crate::cluster::NodeId;
-use crate::link::{Cut, CutHeal, CutId, CutMode, Direction};
+use crate::link::{self, Cut, CutHeal, CutId, CutMode, Direction, codes};
 use crate::run::rig::Rig;
+use crate::scenario::duration;
+
+/// Bytes of a response that still arrive before `cut` resets the connection, unless the scenario says otherwise: the
+/// length and correlation id are complete, the first field of most bodies is not.
+const AFTER_BYTES: u64 = 10;
 
 /// `partition = { brokers = ["leader"], mode = "hold" }`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -16,9 +24,9 @@ pub struct Partition {
     /// Which brokers; default all.
     #[serde(default = "all")]
     pub brokers: Vec<BrokerChoice>,
-    /// `hold`, `reset`, `refuse` or `throttle`.
+    /// `hold`, `reset`, `refuse`, `throttle`, `delay` or `cut`.
     pub mode: Mode,
-    /// Which way a hold or throttle works; default both.
+    /// Which way a hold, throttle or delay works; default both.
     #[serde(default)]
     pub direction: Way,
     /// What becomes of held connections at the heal; default keep.
@@ -27,6 +35,25 @@ pub struct Partition {
     /// For `throttle`: bytes a second and direction, at least 1.
     #[serde(default)]
     pub bytes_per_s: Option<u64>,
+    /// For `hold`: what becomes of new connects; default accepted.
+    #[serde(default)]
+    pub connects: Connects,
+    /// For `delay`: how much later bytes pass.
+    #[serde(default, with = "crate::scenario::duration::option")]
+    pub by: Option<Duration>,
+    /// For `delay`: how far it may differ, evenly and by the run's seed; at most `by`, default not at all.
+    #[serde(default, with = "crate::scenario::duration::option")]
+    pub jitter: Option<Duration>,
+    /// For `cut`: bytes of the response after its length and correlation id that still arrive; default 10. Shorter
+    /// responses pass.
+    #[serde(default)]
+    pub after_bytes: Option<u64>,
+    /// For `cut`: the api whose responses are cut, such as `Fetch`; default any.
+    #[serde(default)]
+    pub api: Option<String>,
+    /// For `cut`: how many responses, or `"always"` (until healed); default 1.
+    #[serde(default)]
+    pub times: Option<Times>,
 }
 
 fn all() -> Vec<BrokerChoice> {
@@ -43,8 +70,23 @@ pub enum Mode {
     Reset,
     /// Connections are reset, new ones refused.
     Refuse,
-    /// Slow.
+    /// Few bytes a second.
     Throttle,
+    /// Every byte comes later.
+    Delay,
+    /// A connection is reset in the middle of a response.
+    Cut,
+}
+
+/// What becomes of new connects during a hold.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Connects {
+    /// They succeed, and are held.
+    #[default]
+    Accepted,
+    /// They get no answer.
+    Unanswered,
 }
 
 /// Direction.
@@ -83,6 +125,24 @@ impl Partition {
                 Mode::Throttle => CutMode::Throttle {
                     bytes_per_s: self.bytes_per_s.unwrap_or(1).max(1),
                 },
+                // OK because a plan with a delay of no length is refused when it is checked.
+                Mode::Delay => CutMode::Delay {
+                    by: self.by.unwrap_or_default(),
+                    jitter: self.jitter.unwrap_or_default(),
+                },
+                Mode::Cut => CutMode::MidResponse {
+                    after_bytes: self.after_bytes(),
+                    // An api that there is not matches nothing; a plan that names one is refused when it is checked.
+                    api: self.api.as_deref().map(|api| codes::api_key(api).unwrap_or(i16::MIN)),
+                    times: match self.times() {
+                        Times::Always => None,
+                        Times::Count(times) => Some(times),
+                    },
+                },
+            },
+            connects: match self.connects {
+                Connects::Accepted => link::Connects::Accepted,
+                Connects::Unanswered => link::Connects::Unanswered,
             },
             direction: match self.direction {
                 Way::Both => Direction::Both,
@@ -94,6 +154,24 @@ impl Partition {
                 Heals::Reset => CutHeal::Reset,
             },
         }
+    }
+
+    fn after_bytes(&self) -> u64 {
+        self.after_bytes.unwrap_or(AFTER_BYTES)
+    }
+
+    fn times(&self) -> Times {
+        self.times.unwrap_or(Times::Count(1))
+    }
+}
+
+/// `50ms`, or `50ms ± 20ms`.
+fn delay_text(by: Duration, jitter: Duration) -> String {
+    let by = duration::format(by);
+    if jitter.is_zero() {
+        by
+    } else {
+        format!("{by} ± {}", duration::format(jitter))
     }
 }
 
@@ -121,7 +199,11 @@ impl Fault for Partition {
                     Heals::Keep => "",
                     Heals::Reset => ", connections reset at the heal",
                 };
-                format!("hold all traffic with {brokers}{way}{heals}")
+                let connects = match self.connects {
+                    Connects::Accepted => "",
+                    Connects::Unanswered => ", connects unanswered",
+                };
+                format!("hold all traffic with {brokers}{way}{connects}{heals}")
             }
             Mode::Reset => format!("reset connections to {brokers}"),
             Mode::Refuse => format!("refuse connections to {brokers}"),
@@ -129,11 +211,28 @@ impl Fault for Partition {
                 let bytes = self.bytes_per_s.unwrap_or_default();
                 format!("throttle traffic with {brokers} to {bytes} bytes/s{way}")
             }
+            Mode::Delay => {
+                let delay = delay_text(self.by.unwrap_or_default(), self.jitter.unwrap_or_default());
+                format!("delay traffic with {brokers} by {delay}{way}")
+            }
+            Mode::Cut => {
+                let api = self.api.as_deref().unwrap_or("any");
+                let which = match self.times() {
+                    Times::Always => format!("every {api} response"),
+                    Times::Count(1) => format!("the next {api} response"),
+                    Times::Count(n) => format!("the next {n} {api} responses"),
+                };
+                format!("cut {which} of {brokers} after {} bytes", self.after_bytes())
+            }
         }
     }
 
     fn closes_path(&self) -> bool {
-        self.mode != Mode::Throttle
+        match self.mode {
+            Mode::Hold | Mode::Reset | Mode::Refuse => true,
+            Mode::Throttle | Mode::Delay => false,
+            Mode::Cut => self.times() == Times::Always,
+        }
     }
 
     async fn inject(&self, rig: &Rig, _name: &str) -> Result<Injected, FaultError> {
@@ -164,7 +263,17 @@ impl Cutting {
                 }
                 format!("the reader's port of broker {} refuses connections", list(&cut.nodes))
             }
-            CutMode::Hold => format!("the link forwards nothing to or from broker {}", list(&cut.nodes)),
+            CutMode::Hold => {
+                // The link returned from the cut with a connect of its own that had no answer.
+                let connects = match cut.connects {
+                    link::Connects::Accepted => "",
+                    link::Connects::Unanswered => ", and a connect to its port got no answer",
+                };
+                format!(
+                    "the link forwards nothing to or from broker {}{connects}",
+                    list(&cut.nodes)
+                )
+            }
             CutMode::Reset => format!("the link resets every connection to broker {}", list(&cut.nodes)),
             CutMode::Throttle { bytes_per_s } => {
                 format!(
@@ -172,20 +281,32 @@ impl Cutting {
                     list(&cut.nodes)
                 )
             }
-            CutMode::Delay { by } => format!("the link delays broker {} by {by:?}", list(&cut.nodes)),
+            CutMode::Delay { by, jitter } => {
+                let delay = delay_text(by, jitter);
+                format!(
+                    "the link passes bytes to and from broker {} {delay} later",
+                    list(&cut.nodes)
+                )
+            }
+            CutMode::MidResponse { after_bytes, .. } => {
+                format!(
+                    "the link is armed to cut responses of broker {} after {after_bytes} bytes",
+                    list(&cut.nodes)
+                )
+            }
         };
         Ok(Injected {
             proof,
             delivered: delivered(&cut, mark),
             felt: reaction(),
-            strikes_later: false,
+            strikes_later: matches!(cut.mode, CutMode::MidResponse { .. }),
             heal: Box::new(Self { id, cut }),
         })
     }
 }
 
-/// A hold hits the reader when traffic waits, a reset or refusal when a connection is closed, a throttle or delay when
-/// bytes have passed through it.
+/// A hold hits the reader when traffic or a connect waits, a reset or refusal when a connection is closed, a throttle or
+/// delay when bytes have passed through it, a cut when as many responses were cut as it was asked for.
 fn delivered(cut: &Cut, mark: u64) -> Look {
     let nodes = cut.nodes.clone();
     let mode = cut.mode;
@@ -198,8 +319,12 @@ fn delivered(cut: &Cut, mark: u64) -> Look {
         };
         match mode {
             CutMode::Hold => {
-                let held = count(ConnectionChange::Held);
-                (held > 0).then(|| format!("traffic of the reader waits on {held} connection(s)"))
+                let (held, unanswered) = (count(ConnectionChange::Held), count(ConnectionChange::Unanswered));
+                match (held, unanswered) {
+                    (0, 0) => None,
+                    (0, _) => Some(format!("{unanswered} connect(s) of the reader wait for an answer")),
+                    _ => Some(format!("traffic of the reader waits on {held} connection(s)")),
+                }
             }
             CutMode::Reset | CutMode::Refuse => {
                 let reset = count(ConnectionChange::ResetByLink) + count(ConnectionChange::TurnedAway);
@@ -209,6 +334,10 @@ fn delivered(cut: &Cut, mark: u64) -> Look {
                 let slowed = count(ConnectionChange::Slowed);
                 (slowed > 0).then(|| format!("bytes of the reader waited on {slowed} connection(s)"))
             }
+            CutMode::MidResponse { times, .. } => {
+                let cut = count(ConnectionChange::CutInResponse);
+                (cut >= times.unwrap_or(1)).then(|| format!("{cut} response(s) to the reader were cut in the middle"))
+            }
         }
     })
 }
@@ -217,12 +346,25 @@ fn delivered(cut: &Cut, mark: u64) -> Look {
 impl Heal for Cutting {
     async fn heal(self: Box<Self>, rig: &Rig) -> Result<String, FaultError> {
         rig.link.heal(self.id).await?;
+        let mut open = Vec::new();
         for &node in &self.cut.nodes {
-            rig.prove_accepts(node).await?;
+            // Another fault may refuse connects still, or have killed the broker.
+            if rig.link.is_open(node) {
+                rig.prove_accepts(node).await?;
+                open.push(node);
+            }
         }
-        Ok(format!(
-            "the link forwards to and from broker {} again, and its port accepts",
-            list(&self.cut.nodes)
-        ))
+        let brokers = list(&self.cut.nodes);
+        Ok(match self.cut.mode {
+            CutMode::MidResponse { .. } => format!("the link cuts no more responses of broker {brokers}"),
+            _ if open == self.cut.nodes => {
+                format!("the link forwards to and from broker {brokers} again, and its port accepts")
+            }
+            _ => format!(
+                "the link forwards to and from broker {brokers} again; the ports of {} accept, another fault is in force \
+                 at the others",
+                list(&open)
+            ),
+        })
     }
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::partition::Cutting;
 use super::{BrokerChoice, Fault, FaultError, Injected};
-use crate::link::{Cut, CutHeal, CutMode, Direction};
+use crate::link::{Connects, Cut, CutHeal, CutMode, Direction};
 use crate::run::rig::Rig;
 
 /// `pause-broker = { broker = "all" }`.
@@ -43,6 +43,8 @@ impl Fault for PauseBroker {
             mode: CutMode::Hold,
             direction: Direction::Both,
             heals: CutHeal::Keep,
+            // The kernel of a stopped process goes on accepting.
+            connects: Connects::Accepted,
         };
         Cutting::start(rig, cut).await
     }

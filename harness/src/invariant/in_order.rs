@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use brokerfall_report::verdict::{FailureKind, Outcome};
 
 use super::{held, not_applicable, of_kind, owed, undecided, violated};
-use crate::history::facts::{Facts, Moment, RunSet, Segment};
+use crate::history::facts::{Facts, Moment, NEUTRAL, RunSet, Segment};
 
 /// What the link or the oracle saw is stamped by another clock than what the reader says. The reader's own reports need
 /// no slack: adapters flush records before every other event, so that their order is exact.
@@ -96,10 +96,19 @@ pub(super) fn steps(facts: &Facts, topic: &str, partition: u32) -> Steps {
         if segment.at.n >= end.n || facts.is_cure(segment.life) {
             continue;
         }
-        let by_id = facts.lives().get(segment.life).is_some_and(|life| life.tells_ids);
+        // A neutral member tells both, and is followed on the scale of the reader under test.
+        let by_id = match facts.lives().get(segment.life) {
+            Some(life) => life.tells_ids,
+            None => facts.lives().iter().any(|life| life.tells_ids),
+        };
         let Some((first, last)) = numbers(segment, by_id) else {
             continue;
         };
+        // It is not judged; what it took counts as read.
+        if segment.life == NEUTRAL {
+            group.insert(first, last);
+            continue;
+        }
         let (had, highest) = lives.entry(segment.life).or_default();
         let scope = if is_group { &group } else { &*had };
         let fresh = scope

@@ -5,17 +5,43 @@ use std::collections::BTreeMap;
 use brokerfall_report::protocol::Kind;
 use brokerfall_report::protocol::Reset;
 
-use crate::history::facts::{Facts, Log, Moment, Partition, RunSet, Segment, not_tombstone, partition_of};
+use crate::history::facts::{Facts, Log, Moment, NEUTRAL, Partition, RunSet, Segment, not_tombstone, partition_of};
 
 /// Lives that answer for the same records: all of a group's; of any other kind each patient for itself, because it
 /// starts anew.
 pub(super) fn scopes(facts: &Facts) -> Vec<Vec<usize>> {
     if facts.kind() == Kind::Group {
-        let lives: Vec<usize> = (0..facts.lives().len()).filter(|&life| !facts.is_cure(life)).collect();
-        if lives.is_empty() { Vec::new() } else { vec![lives] }
+        let mut lives: Vec<usize> = (0..facts.lives().len()).filter(|&life| !facts.is_cure(life)).collect();
+        if lives.is_empty() {
+            return Vec::new();
+        }
+        // What a neutral member took was taken by the group.
+        lives.push(NEUTRAL);
+        vec![lives]
     } else {
-        facts.patients().into_iter().map(|life| vec![life]).collect()
+        facts.patients().into_iter().map(|life| kept(facts, life)).collect()
     }
+}
+
+/// A life and those before it on whose state it goes on.
+fn kept(facts: &Facts, patient: usize) -> Vec<usize> {
+    let Some(life) = facts.lives().get(patient) else {
+        return Vec::new();
+    };
+    let lives = facts
+        .members()
+        .get(&life.member)
+        .map_or(&[][..], |member| &member.lives);
+    let mut scope = vec![patient];
+    let mut latest = patient;
+    for &earlier in lives.iter().rev().filter(|&&earlier| earlier < patient) {
+        if !facts.goes_on(&life.member, latest) {
+            break;
+        }
+        scope.push(earlier);
+        latest = earlier;
+    }
+    scope
 }
 
 /// Whether deliveries can be told apart record by record.

@@ -203,6 +203,7 @@ pub(crate) fn spawned(member: &str) -> Event {
         member: member.into(),
         pid: Some(1),
         command: Vec::new(),
+        neutral: false,
     }
 }
 

@@ -12,7 +12,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
+use crate::before_the_next_look;
 use crate::cluster::NodeId;
+
+/// `client.id` of the harness's own questions through the link: evidence is about the reader, and these are left out of it.
+pub const PROBE: &str = "brokerfall-probe";
+
+/// Between two looks at what connections are left.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// A running link.
 #[async_trait]
@@ -23,11 +30,17 @@ pub trait Link: Send + Sync {
     /// The address that stands for a broker.
     fn address(&self, node: NodeId) -> Option<SocketAddr>;
 
-    /// Puts a cut in force on the brokers named and returns when it is in force. Cuts of different ids may overlap.
+    /// Puts a cut in force on the brokers named and returns when it is in force. Cuts of different ids may overlap. Where
+    /// connects are to be left unanswered, one of the link's own was before this returns.
     ///
     /// # Errors
-    /// [`LinkError::NoBroker`], [`LinkError::TimedOut`] when a connection does not follow, [`LinkError::Io`].
+    /// [`LinkError::NoBroker`], [`LinkError::TimedOut`] when a connection does not follow or a connect is still answered,
+    /// [`LinkError::Io`].
     async fn cut(&self, cut: Cut) -> Result<CutId, LinkError>;
+
+    /// True while the link listens for the broker: the broker is alive as far as is known, and no cut refuses connects or
+    /// leaves them unanswered.
+    fn is_open(&self, node: NodeId) -> bool;
 
     /// Takes a cut back. Returns when traffic can flow again.
     ///
@@ -54,25 +67,45 @@ pub trait Link: Send + Sync {
     /// Takes a rule back and returns its last counts.
     fn disarm(&self, rule: RuleId) -> RuleCounts;
 
+    /// Answers from now on as a cluster does that has no such topic: UNKNOWN_TOPIC_OR_PARTITION in Metadata, Fetch,
+    /// ListOffsets, OffsetForLeaderEpoch and OffsetCommit (UNKNOWN_TOPIC_ID where the topic is named by its id), and no
+    /// word of it in an answer that lists all topics. The cluster itself is not asked for the topic meanwhile. `fault`
+    /// stands in the `WireError` events of those answers; faults may overlap.
+    fn hide_topic(&self, topic: &str, fault: &str);
+
+    /// Takes back what one fault hides, and returns what came of it: answers changed, and answers that might have named
+    /// the topic and could not be decoded.
+    fn show_topic(&self, topic: &str, fault: &str) -> RuleCounts;
+
+    /// Shows readers only the partitions of a topic below this number, as a cluster does to which the others are not
+    /// added yet; `None` shows all. What is asked of the others is answered UNKNOWN_TOPIC_OR_PARTITION.
+    fn limit_partitions(&self, topic: &str, partitions: Option<u32>);
+
+    /// Metadata answers that told readers of a topic as it is shown now: since it was last hidden, shown or limited. 0 for
+    /// a topic that never was.
+    fn metadata_answers(&self, topic: &str) -> u64;
+
     /// Connections of this client that are open now; an empty client id counts all.
     fn open_connections(&self, client: &str) -> u32;
 
     /// Waits until a client has no connection left, at most `within`; returns how many it still has.
     async fn closed_within(&self, client: &str, within: Duration) -> u32 {
-        let mut look = tokio::time::interval(Duration::from_millis(5));
         let deadline = tokio::time::Instant::now() + within;
         loop {
-            look.tick().await;
             let open = self.open_connections(client);
             if open == 0 || tokio::time::Instant::now() >= deadline {
                 return open;
             }
+            before_the_next_look(LOOK_AGAIN).await;
         }
     }
 
     /// Milliseconds since a client last sent a request of this api; `None` when it never did. An empty client id means
     /// any client.
     fn last_request_age_ms(&self, client: &str, api: &str) -> Option<u64>;
+
+    /// The assignor that a member of this group offered first when it last asked to join; `None` before any did.
+    fn assignor(&self, group: &str) -> Option<String>;
 
     /// Flushes what taps have counted into the history.
     fn flush(&self);
@@ -100,12 +133,14 @@ pub struct Cut {
     pub direction: Direction,
     /// What becomes of held connections when it is healed.
     pub heals: CutHeal,
+    /// What becomes of new connects during a hold.
+    pub connects: Connects,
 }
 
 /// What a cut does to traffic.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum CutMode {
-    /// Half-open: nothing is read or written, nothing is discarded, connects still succeed.
+    /// Half-open: nothing is read or written, nothing is discarded.
     Hold,
     /// Live connections are reset once, and every new one too while the cut is in force.
     Reset,
@@ -116,10 +151,21 @@ pub enum CutMode {
         /// Bytes a second, at least 1.
         bytes_per_s: u64,
     },
-    /// Each chunk is forwarded this much later.
+    /// Each chunk is forwarded later, in order: by a time drawn evenly from `by` less `jitter` to `by` more `jitter`.
     Delay {
         /// The delay.
         by: Duration,
+        /// How far it may differ; at most `by`.
+        jitter: Duration,
+    },
+    /// A connection is reset in the middle of a response to its client; others and later ones pass.
+    MidResponse {
+        /// Bytes of the response after its length and correlation id that still arrive. Only longer responses are cut.
+        after_bytes: u64,
+        /// Key of the api whose responses are cut; absent means any.
+        api: Option<i16>,
+        /// How many responses are cut on all its brokers together; absent means until it is healed.
+        times: Option<u64>,
     },
 }
 
@@ -132,6 +178,16 @@ pub enum Direction {
     ToBroker,
     /// What the broker answers.
     ToReader,
+}
+
+/// What becomes of a new connect during a hold.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Connects {
+    /// It succeeds, as where a kernel still accepts for a process that is stopped.
+    #[default]
+    Accepted,
+    /// It gets no answer, as where packets are dropped.
+    Unanswered,
 }
 
 /// What becomes of held connections at the heal.

@@ -162,6 +162,15 @@ impl OracleError {
         }
     }
 
+    /// True when the broker that was asked, or any, is not up.
+    pub(super) fn nobody_there(&self) -> bool {
+        match self {
+            OracleError::Request { source, .. } => source.never_sent(),
+            OracleError::NoBroker { .. } | OracleError::Away { .. } => true,
+            _ => false,
+        }
+    }
+
     pub(super) fn is_out_of_range(&self) -> bool {
         matches!(self, OracleError::Refused { code: OUT_OF_RANGE, .. })
     }

@@ -22,7 +22,7 @@ mod write;
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use brokerfall_report::history::{Event, LogEnd, SentinelRecord, TopicInfo};
@@ -33,11 +33,13 @@ use self::nodes::Nodes;
 pub use self::read::Scan;
 pub use self::records::{FOREIGN, ID_HEADER};
 pub use self::write::Written;
-use crate::cluster::direct;
 use crate::history::recorder::Recorder;
 
 /// Topic and partition.
 type PartitionKey = (String, u32);
+
+/// The next id of a partition, locked over a write so that ids rise in the order of the log.
+type NextId = Arc<tokio::sync::Mutex<u64>>;
 
 /// How long the oracle tries again where the caller does not say.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -72,29 +74,42 @@ pub struct Oracle {
 struct Shared {
     recorder: Recorder,
     nodes: Nodes,
-    topics: BTreeMap<String, TopicInfo>,
+    /// What readers can see of each topic: partitions that are added later come in with [`Oracle::add_partitions`].
+    topics: Mutex<BTreeMap<String, Arc<TopicInfo>>>,
     /// The next id of each partition.
-    next_ids: HashMap<PartitionKey, Arc<tokio::sync::Mutex<u64>>>,
+    next_ids: Mutex<HashMap<PartitionKey, NextId>>,
     /// Log start and end as last recorded.
     watermarks: tokio::sync::Mutex<HashMap<PartitionKey, (u64, u64)>>,
 }
 
 impl Shared {
-    fn partition(&self, key: &PartitionKey) -> Result<(&TopicInfo, &Arc<tokio::sync::Mutex<u64>>), OracleError> {
-        match (self.topics.get(&key.0), self.next_ids.get(key)) {
-            (Some(topic), Some(next_id)) => Ok((topic, next_id)),
-            _ => Err(OracleError::UnknownPartition {
-                topic: key.0.clone(),
-                partition: key.1,
-            }),
-        }
+    fn partition(&self, key: &PartitionKey) -> Result<(Arc<TopicInfo>, NextId), OracleError> {
+        let topic = self
+            .topics()
+            .get(&key.0)
+            .filter(|topic| key.1 < topic.partitions)
+            .cloned();
+        let topic = topic.ok_or_else(|| OracleError::UnknownPartition {
+            topic: key.0.clone(),
+            partition: key.1,
+        })?;
+        let first = || Arc::new(tokio::sync::Mutex::new(1));
+        let next_id = crate::lock(&self.next_ids)
+            .entry(key.clone())
+            .or_insert_with(first)
+            .clone();
+        Ok((topic, next_id))
+    }
+
+    fn topics(&self) -> MutexGuard<'_, BTreeMap<String, Arc<TopicInfo>>> {
+        crate::lock(&self.topics)
     }
 }
 
 impl std::fmt::Debug for Oracle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Oracle")
-            .field("topics", &self.shared.topics)
+            .field("topics", &*self.shared.topics())
             .finish_non_exhaustive()
     }
 }
@@ -107,15 +122,13 @@ impl Oracle {
     /// partition has no leader.
     pub async fn connect(bootstrap: &str, recorder: Recorder, topics: &[TopicInfo]) -> Result<Self, OracleError> {
         let names = topics.iter().map(|topic| topic.name.clone()).collect();
-        let keys = topics
-            .iter()
-            .flat_map(|topic| (0..topic.partitions).map(|partition| (topic.name.clone(), partition)));
+        let topics = topics.iter().map(|topic| (topic.name.clone(), Arc::new(topic.clone())));
         let oracle = Self {
             shared: Arc::new(Shared {
                 recorder,
                 nodes: Nodes::new(bootstrap, names).await?,
-                topics: topics.iter().map(|topic| (topic.name.clone(), topic.clone())).collect(),
-                next_ids: keys.map(|key| (key, Arc::new(tokio::sync::Mutex::new(1)))).collect(),
+                topics: Mutex::new(topics.collect()),
+                next_ids: Mutex::default(),
                 watermarks: tokio::sync::Mutex::default(),
             }),
         };
@@ -127,10 +140,39 @@ impl Oracle {
 
     /// Topics and partitions, in order.
     fn keys(&self) -> Vec<PartitionKey> {
-        let topics = self.shared.topics.values();
+        let topics = self.shared.topics();
         topics
+            .values()
             .flat_map(|topic| (0..topic.partitions).map(|partition| (topic.name.clone(), partition)))
             .collect()
+    }
+
+    /// Takes the partitions of a topic up to `to` in: from now on they are written, watched and scanned like the others.
+    /// A load that runs goes on without them, and is to be started anew.
+    ///
+    /// # Errors
+    /// [`OracleError::UnknownPartition`] for a topic that the oracle was not told of, [`OracleError::TimedOut`] when one
+    /// of them has no leader.
+    pub async fn add_partitions(&self, topic: &str, to: u32) -> Result<(), OracleError> {
+        let unknown = || OracleError::UnknownPartition {
+            topic: topic.to_owned(),
+            partition: to.saturating_sub(1),
+        };
+        {
+            let mut topics = self.shared.topics();
+            let known = topics.get_mut(topic).ok_or_else(unknown)?;
+            let partitions = known.partitions.max(to);
+            Arc::make_mut(known).partitions = partitions;
+        }
+        for key in self.keys().into_iter().filter(|key| key.0 == topic) {
+            until("finding the leaders", PATIENCE, || self.shared.nodes.leader(&key)).await?;
+        }
+        Ok(())
+    }
+
+    /// Number of partitions of a topic that readers can see; 0 for a topic that the oracle was not told of.
+    pub fn partitions(&self, topic: &str) -> u32 {
+        self.shared.topics().get(topic).map_or(0, |topic| topic.partitions)
     }
 
     /// Writes `count` records to a partition and records what became of each. What certainly failed (a broker that is
@@ -263,14 +305,21 @@ impl Oracle {
         futures::future::try_join_all(scans).await.map(drop)
     }
 
-    /// Records the log end of every partition as what `member`, which is about to start, must reach.
+    /// Records the log end of every partition as what `member`, which is about to start, must reach. Of a partition whose
+    /// leader is down it is the end that is known from before: nobody can have written since.
     ///
     /// # Errors
     /// As for [`Oracle::watermarks`].
     pub async fn targets(&self, member: &str) -> Result<Vec<LogEnd>, OracleError> {
         let mut ends = Vec::new();
         for (topic, partition) in self.keys() {
-            let (_, offset) = self.watermarks(&topic, partition).await?;
+            let known = self.shared.recorder.with(|facts| facts.log_end(&topic, partition));
+            let offset = match (self.shared.watermarks_once(&(topic.clone(), partition)).await, known) {
+                (Ok((_, end)), _) => end,
+                (Err(cause), Some(end)) if cause.nobody_there() => end,
+                // Leaders move, and connections break: what can be asked again is.
+                (Err(_), _) => self.watermarks(&topic, partition).await?.1,
+            };
             ends.push(LogEnd {
                 topic,
                 partition,
@@ -290,16 +339,16 @@ impl Oracle {
     /// # Errors
     /// [`OracleError::TimedOut`] when a partition cannot be read `within`.
     pub async fn prove_path(&self, within: Duration) -> Result<String, OracleError> {
-        let mut proof = Vec::new();
         let deadline = tokio::time::Instant::now() + within;
         // What was true before a fault proves nothing.
         until("asking who leads", within, || self.shared.nodes.refresh()).await?;
-        for key in self.keys() {
+        let touches = self.keys().into_iter().map(|key| async move {
             let left = deadline.saturating_duration_since(tokio::time::Instant::now());
             let end = until("reading through the brokers", left, || self.shared.touch(&key)).await?;
             let node = self.shared.nodes.leader(&key).await?;
-            proof.push(format!("{}-{} up to offset {end} on broker {node}", key.0, key.1));
-        }
+            Ok::<_, OracleError>(format!("{}-{} up to offset {end} on broker {node}", key.0, key.1))
+        });
+        let proof = futures::future::try_join_all(touches).await?;
         Ok(format!("the oracle read {}", proof.join(", ")))
     }
 
@@ -376,7 +425,7 @@ where
         }
         // A log start that moved under a scan is nothing to wait for.
         if !cause.is_out_of_range() {
-            direct::before_the_next_look(RETRY_EVERY).await;
+            crate::before_the_next_look(RETRY_EVERY).await;
         }
     }
 }

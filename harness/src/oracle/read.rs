@@ -173,7 +173,7 @@ impl Shared {
         let subject = || format!("group {group}");
         let node = self.nodes.coordinator(group).await?;
         let topics = self
-            .topics
+            .topics()
             .values()
             .map(|topic| {
                 OffsetFetchRequestTopic::default()

@@ -85,7 +85,7 @@ impl Shared {
             let last = first + batch - 1;
             *next_id = last + 1;
             left -= batch;
-            let (outcome, offsets) = match self.append(key, topic, first, batch, value_bytes, deadline).await {
+            let (outcome, offsets) = match self.append(key, &topic, first, batch, value_bytes, deadline).await {
                 Ok(base) => {
                     written.ids.push_run(first, last);
                     written.offsets.push_run(base, base + batch - 1);
@@ -143,7 +143,7 @@ impl Shared {
             match self.append_once(key, &request).await {
                 // The very same records again: a refusal has left nothing of them in the log.
                 Err(cause) if cause.nothing_written() && tokio::time::Instant::now() < deadline => {
-                    direct::before_the_next_look(RETRY_EVERY).await;
+                    crate::before_the_next_look(RETRY_EVERY).await;
                 }
                 outcome => return outcome,
             }

@@ -265,6 +265,7 @@ fn launch(found: &Found, wanted: Option<&str>, options: &ProvisionOptions<'_>) -
             folder: None,
             manifest: manifest.clone(),
             lock: lock.clone(),
+            neutral: false,
         })
         .collect())
 }
@@ -353,6 +354,7 @@ impl Launch {
             folder: std::env::current_dir().ok(),
             manifest,
             lock: None,
+            neutral: false,
         })
     }
 }

@@ -11,9 +11,10 @@ pub mod sampler;
 pub mod sdk;
 pub mod validate;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use brokerfall_report::history::ReaderInfo;
+use brokerfall_report::protocol::Kind;
 
 use manifest::Manifest;
 
@@ -32,4 +33,35 @@ pub struct Launch {
     pub manifest: Manifest,
     /// The resolved lock of a provisioned environment, to be copied into the run's folder under `info.lock`.
     pub lock: Option<PathBuf>,
+    /// It is not the reader under test but reads along in its group, and is not judged.
+    pub neutral: bool,
+}
+
+impl Launch {
+    /// The bundled reference member, from this binary, as a neutral member of a group.
+    pub(crate) fn neutral(program: &Path) -> Launch {
+        const NAME: &str = "reference-group";
+        let command = vec![
+            program.to_string_lossy().into_owned(),
+            "reader".to_owned(),
+            NAME.to_owned(),
+        ];
+        let manifest = Manifest::bare(NAME, Kind::Group, command.clone());
+        Launch {
+            info: ReaderInfo {
+                name: NAME.to_owned(),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                source: "bundled".to_owned(),
+                kind: Kind::Group,
+                lock: None,
+                declares: manifest.declared(),
+            },
+            command,
+            env: Vec::new(),
+            folder: None,
+            manifest,
+            lock: None,
+            neutral: true,
+        }
+    }
 }

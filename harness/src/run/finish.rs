@@ -211,10 +211,21 @@ async fn cured(rig: &Rig, renewed: Renewed, round: u32) -> Result<bool, RunError
     Ok(worked)
 }
 
-/// Stops every member within its grace and notes how it left; then looks at the log a last time.
+/// Stops every member within its grace and notes how it left. Meanwhile the log is looked at a last time: what is asked of
+/// the reader is settled when it is told to stop, and nobody writes any more.
 pub(super) async fn stop(rig: &Rig) -> Result<(), RunError> {
     rig.stop_load().await?;
     rig.recorder.record(Event::Stage(Stage::Stopping));
+    let (scanned, ()) = tokio::join!(tokio::time::timeout(LAST_LOOK, rig.oracle.scan_all()), dismiss(rig));
+    rig.link.flush();
+    rig.recorder.record(Event::Stage(Stage::Closing));
+    match scanned {
+        Ok(scanned) => Ok(scanned?),
+        Err(_) => Err(RunError::NoLastLook),
+    }
+}
+
+async fn dismiss(rig: &Rig) {
     let grace = Duration::from_secs_f64(rig.limits.stop_grace_ms.value / 1000.0);
     for reader in rig.readers() {
         if reader.broken().is_some() {
@@ -230,11 +241,5 @@ pub(super) async fn stop(rig: &Rig) -> Result<(), RunError> {
             processes: stopped.leftover,
             connections,
         });
-    }
-    rig.link.flush();
-    rig.recorder.record(Event::Stage(Stage::Closing));
-    match tokio::time::timeout(LAST_LOOK, rig.oracle.scan_all()).await {
-        Ok(scanned) => Ok(scanned?),
-        Err(_) => Err(RunError::NoLastLook),
     }
 }

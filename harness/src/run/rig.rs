@@ -1,18 +1,20 @@
 //! The rig: everything that one run has set up. Faults act through it, and only through it.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use brokerfall_report::history::{Event, FailureOf, Grade, Limits};
-use brokerfall_report::protocol::{Command, Done, Start, TopicRef};
+use brokerfall_report::protocol::{Command, Done, Kind, Start, TopicRef};
 use tokio::task::JoinHandle;
 
-use crate::cluster::{Cluster, NodeId};
+use super::order::Order;
+use crate::cluster::{Cluster, NodeId, direct};
 use crate::fault::{FaultError, Heal, PROOF};
 use crate::history::recorder::Recorder;
-use crate::link::Link;
+use crate::link::{Link, PROBE};
 use crate::lock;
 use crate::oracle::{Load, Oracle, OracleError};
 use crate::reader::Launch;
@@ -28,12 +30,17 @@ const PROBE_EVERY: Duration = Duration::from_millis(2);
 /// loaded machine took over 10 s.
 pub(crate) const HELLO: Duration = Duration::from_secs(60);
 
+/// Longest wait for an answer of Metadata through the link.
+const ASK: Duration = Duration::from_secs(5);
+
 /// Everything that one run has set up.
 pub struct Rig {
     /// The plan that is carried out.
     pub plan: Plan,
     /// What starts a reader process.
     pub launch: Launch,
+    /// What starts a neutral member of the reader's group.
+    neutral: Launch,
     /// Cluster.
     pub cluster: Arc<dyn Cluster>,
     /// Link.
@@ -55,6 +62,7 @@ pub struct Rig {
     sampler: Sampler,
     processes: AtomicU32,
     members: Mutex<Vec<Arc<ReaderProcess>>>,
+    neutrals: Mutex<Vec<Arc<ReaderProcess>>>,
     in_force: Mutex<Vec<InForce>>,
     load: Mutex<Option<Load>>,
     watchers: Mutex<Vec<JoinHandle<()>>>,
@@ -74,38 +82,30 @@ pub(super) struct InForce {
 
 impl Rig {
     /// A rig without readers.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "every part of a run, each of its own type; a builder would only rename them"
-    )]
     pub fn new(
-        plan: Plan,
-        launch: Launch,
+        order: &Order,
         cluster: Arc<dyn Cluster>,
         link: Arc<dyn Link>,
         oracle: Arc<Oracle>,
         recorder: Recorder,
-        group: Option<String>,
-        folder: PathBuf,
-        session_ms: Option<u64>,
-        limits: Limits,
     ) -> Self {
-        let election = plan.cluster.election;
         Self {
-            plan,
-            launch,
+            plan: order.plan.clone(),
+            launch: order.launch.clone(),
+            neutral: Launch::neutral(&order.program),
             cluster,
             link,
             oracle,
-            group,
-            election,
+            group: order.group(),
+            election: order.plan.cluster.election,
             sampler: Sampler::start(recorder.clone()),
             processes: AtomicU32::new(0),
             recorder,
-            folder,
-            session_ms,
-            limits,
+            folder: order.folder.clone(),
+            session_ms: order.session_ms(),
+            limits: order.limits(),
             members: Mutex::new(Vec::new()),
+            neutrals: Mutex::new(Vec::new()),
             in_force: Mutex::new(Vec::new()),
             load: Mutex::new(None),
             watchers: Mutex::new(Vec::new()),
@@ -117,18 +117,28 @@ impl Rig {
         self.plan.topics.first().map_or("", |topic| topic.name.as_str())
     }
 
-    /// Number of partitions of a topic; 0 when the plan has no such topic.
+    /// Number of partitions of a topic that readers can see now; 0 when the plan has no such topic.
     pub fn partitions(&self, topic: &str) -> u32 {
-        self.plan
-            .topics
-            .iter()
-            .find(|known| known.name == topic)
-            .map_or(0, |known| known.partitions)
+        self.oracle.partitions(topic)
     }
 
-    /// The reader processes, in order of their member names.
+    /// Number of the next event, with everything that the link has counted so far recorded before it: what is counted from
+    /// here on came later.
+    pub fn mark(&self) -> u64 {
+        self.link.flush();
+        self.recorder.mark()
+    }
+
+    /// The processes of the reader under test, in order of their member names.
     pub fn readers(&self) -> Vec<Arc<ReaderProcess>> {
         self.members().clone()
+    }
+
+    /// Every process that the run has started and may have to end: the reader's, and neutral members.
+    pub fn processes(&self) -> Vec<Arc<ReaderProcess>> {
+        let mut all = self.readers();
+        all.extend(lock(&self.neutrals).iter().cloned());
+        all
     }
 
     /// Starts a member's process and waits for its `hello`.
@@ -136,11 +146,7 @@ impl Rig {
     /// # Errors
     /// When the process cannot be started, ends first, or breaks the protocol.
     pub async fn spawn(&self, member: &str) -> Result<Arc<ReaderProcess>, HostError> {
-        // A folder for each process, so that a fresh one does not overwrite what the patient left behind.
-        let process = self.processes.fetch_add(1, Ordering::Relaxed) + 1;
-        let folder = self.folder.join(format!("{member}-process{process}"));
-        let reader = ReaderProcess::spawn(&self.launch, member, &folder, self.recorder.clone()).await?;
-        let reader = Arc::new(reader);
+        let reader = self.spawn_process(&self.launch, member).await?;
         self.sampler.add(member, reader.group());
         {
             let mut members = self.members();
@@ -149,14 +155,61 @@ impl Rig {
                 None => members.push(reader.clone()),
             }
         }
+        self.greeted(&self.launch, reader).await
+    }
+
+    /// Starts a neutral member (`n1`, `n2`, …): the bundled reference reader, in the group of the reader under test. It
+    /// reads along and is not judged. It takes the assignor that the group was last seen to use on the link, because
+    /// members of one group must agree on it.
+    ///
+    /// # Errors
+    /// [`FaultError::NotProven`] when the plan's reader is in no group, or the neutral member cannot join one of that
+    /// assignor; [`FaultError::Host`] when its process does not start.
+    pub async fn join_neutral(&self) -> Result<Arc<ReaderProcess>, FaultError> {
+        let not_proven = |seen: String| FaultError::NotProven {
+            what: "that a neutral member joined".to_owned(),
+            seen,
+        };
+        let group = self.group.as_ref();
+        let group = group.ok_or_else(|| not_proven("the reader is in no group".to_owned()))?;
+        let member = format!("n{}", lock(&self.neutrals).len() + 1);
+        let reader = self.spawn_process(&self.neutral, &member).await?;
+        lock(&self.neutrals).push(reader.clone());
+        let reader = self.greeted(&self.neutral, reader).await?;
+        let assignor = self.link.assignor(group);
+        let option = |assignor: &String| ("partition.assignment.strategy".to_owned(), assignor.as_str().into());
+        let options = assignor.iter().map(option).collect();
+        let done = reader
+            .ask(self.start_command(&member, Kind::Group, options), PROOF)
+            .await?;
+        if done.ok {
+            return Ok(reader);
+        }
+        let error = done.error.map_or_else(String::new, |error| error.label());
+        let assignor = assignor.unwrap_or_else(|| "none seen".to_owned());
+        Err(not_proven(format!(
+            "its start call failed with {error} (assignor of the group: {assignor})"
+        )))
+    }
+
+    async fn spawn_process(&self, launch: &Launch, member: &str) -> Result<Arc<ReaderProcess>, HostError> {
+        // A folder for each process, so that a fresh one does not overwrite what the patient left behind.
+        let process = self.processes.fetch_add(1, Ordering::Relaxed) + 1;
+        let folder = self.folder.join(format!("{member}-process{process}"));
+        let reader = ReaderProcess::spawn(launch, member, &folder, self.recorder.clone()).await?;
+        Ok(Arc::new(reader))
+    }
+
+    /// Waits for a fresh process to say `hello`.
+    async fn greeted(&self, launch: &Launch, reader: Arc<ReaderProcess>) -> Result<Arc<ReaderProcess>, HostError> {
         if let Err(cause) = reader.hello(HELLO).await {
+            let command = launch.command.join(" ");
             // Nothing was asked of it yet, so this is the adapter's doing and says nothing of its reader.
             let text = match (&cause, reader.exited()) {
                 (HostError::Exited { .. }, Some(exit)) => {
                     let last = exit.stderr_tail.lines().rfind(|line| !line.trim().is_empty());
                     format!(
-                        "`{}` {} before `hello` ({})",
-                        self.launch.command.join(" "),
+                        "`{command}` {} before `hello` ({})",
                         exit.text(),
                         last.map_or_else(
                             || "it wrote nothing on stderr".to_owned(),
@@ -164,15 +217,12 @@ impl Rig {
                         )
                     )
                 }
-                (HostError::TimedOut { .. }, _) => format!(
-                    "`{}` did not say `hello` within {HELLO:?}",
-                    self.launch.command.join(" ")
-                ),
+                (HostError::TimedOut { .. }, _) => format!("`{command}` did not say `hello` within {HELLO:?}"),
                 // A broken rule stands in the history already.
                 _ => return Err(cause),
             };
             self.recorder.record(Event::ProtocolBroken {
-                member: member.to_owned(),
+                member: reader.member().to_owned(),
                 text,
                 line: String::new(),
             });
@@ -181,10 +231,9 @@ impl Rig {
         Ok(reader)
     }
 
-    /// What a member is told to start.
-    fn start_command(&self, member: &str) -> Command {
+    /// What a member is told to start. Partitions are those that it can see now.
+    fn start_command(&self, member: &str, kind: Kind, options: BTreeMap<String, serde_json::Value>) -> Command {
         let reader = &self.plan.reader;
-        let state = self.folder.join(format!("state-{member}"));
         Command::Start(Start {
             bootstrap: self.link.bootstrap(),
             topics: self
@@ -193,19 +242,25 @@ impl Rig {
                 .iter()
                 .map(|topic| TopicRef {
                     name: topic.name.clone(),
-                    partitions: topic.partitions,
+                    partitions: self.partitions(&topic.name),
                     role: topic.role.clone(),
                 })
                 .collect(),
-            kind: self.launch.info.kind,
+            kind,
             group: self.group.clone(),
             client_id: member.to_owned(),
             reset: reader.reset,
             isolation: reader.isolation,
             session_ms: self.session_ms,
-            state_dir: Some(state.to_string_lossy().into_owned()),
-            options: reader.options.clone(),
+            heartbeat_ms: None,
+            max_poll_ms: None,
+            state_dir: Some(self.state_folder(member).to_string_lossy().into_owned()),
+            options,
         })
+    }
+
+    fn state_folder(&self, member: &str) -> PathBuf {
+        self.folder.join(format!("state-{member}"))
     }
 
     /// Records the log ends that a member starts with and tells it to start.
@@ -214,7 +269,8 @@ impl Rig {
     /// When the oracle or the process fails. A start call that the library refuses is no error here: it is in the answer.
     pub async fn start(&self, reader: &ReaderProcess, within: Duration) -> Result<Done, FaultError> {
         self.oracle.targets(reader.member()).await?;
-        Ok(reader.ask(self.start_command(reader.member()), within).await?)
+        let command = self.start_command(reader.member(), self.launch.info.kind, self.plan.reader.options.clone());
+        Ok(reader.ask(command, within).await?)
     }
 
     /// Starts fresh processes for the members that there are.
@@ -229,6 +285,126 @@ impl Rig {
             pids.push(reader.pid());
         }
         Ok(pids)
+    }
+
+    /// Empties a member's state folder; its process must have let go of it. Returns the proof.
+    ///
+    /// # Errors
+    /// [`FaultError::NotProven`] when an adapter that keeps state has kept none, or the folder cannot be emptied.
+    pub fn wipe_state(&self, member: &str) -> Result<String, FaultError> {
+        let folder = self.state_folder(member);
+        let not_proven = |seen: String| FaultError::NotProven {
+            what: format!("that the state of {member} was wiped"),
+            seen,
+        };
+        let refused = |cause: std::io::Error| not_proven(format!("{}: {cause}", folder.display()));
+        let entries = match std::fs::read_dir(&folder) {
+            Ok(entries) => entries.count() as u64,
+            Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => 0,
+            Err(cause) => return Err(refused(cause)),
+        };
+        if entries == 0 {
+            return Err(not_proven("its folder holds nothing".to_owned()));
+        }
+        std::fs::remove_dir_all(&folder)
+            .and_then(|()| std::fs::create_dir(&folder))
+            .map_err(refused)?;
+        self.recorder.record(Event::StateWiped {
+            member: member.to_owned(),
+            entries,
+        });
+        Ok(format!("the state folder of {member} was emptied ({entries} entries)"))
+    }
+
+    /// Waits until the cluster serves without some brokers: Metadata does not name them, and others lead every partition
+    /// and coordinate the group. Returns those others.
+    ///
+    /// # Errors
+    /// [`FaultError::NotProven`] when that is not so within 30 s; the cluster's, when nobody answers.
+    pub async fn prove_served_without(&self, gone: &[NodeId]) -> Result<Vec<NodeId>, FaultError> {
+        let deadline = tokio::time::Instant::now() + PROOF;
+        loop {
+            let named = self.cluster.members().await?;
+            let mut lacking = Vec::new();
+            lacking.extend(
+                named
+                    .iter()
+                    .filter(|node| gone.contains(node))
+                    .map(|node| format!("Metadata names broker {node}")),
+            );
+            for topic in &self.plan.topics {
+                for partition in 0..self.partitions(&topic.name) {
+                    let leader = self.cluster.leader(&topic.name, partition).await?;
+                    if !named.contains(&leader) {
+                        lacking.push(format!("broker {leader} leads {}-{partition}", topic.name));
+                    }
+                }
+            }
+            if let Some(group) = &self.group {
+                let coordinator = self.cluster.coordinator(group).await?;
+                if !named.contains(&coordinator) {
+                    lacking.push(format!("broker {coordinator} coordinates group {group}"));
+                }
+            }
+            if lacking.is_empty() {
+                return Ok(named);
+            }
+            if tokio::time::Instant::now() >= deadline {
+                return Err(FaultError::NotProven {
+                    what: "that the rest of the cluster serves".to_owned(),
+                    seen: lacking.join(", "),
+                });
+            }
+            crate::before_the_next_look(PROBE_EVERY).await;
+        }
+    }
+
+    /// Takes note of partitions that readers can see from now on: the oracle writes and watches them, and what is owed
+    /// grows with them. A load that runs is spread over all of them anew.
+    ///
+    /// # Errors
+    /// The oracle's, when one of them has no leader.
+    pub async fn partitions_added(&self, topic: &str, from: u32, to: u32) -> Result<(), FaultError> {
+        self.oracle.add_partitions(topic, to).await?;
+        self.recorder.record(Event::PartitionsAdded {
+            topic: topic.to_owned(),
+            from,
+            to,
+        });
+        let load = lock(&self.load).take();
+        if let Some(load) = load {
+            load.stop().await?;
+            self.start_load();
+        }
+        Ok(())
+    }
+
+    /// Asks a broker through the link which partitions of a topic it has; what the reader would be answered.
+    ///
+    /// # Errors
+    /// [`FaultError::NotProven`] when no broker answers.
+    pub async fn visible_partitions(&self, topic: &str) -> Result<Vec<u32>, FaultError> {
+        let mut seen = "the link has no broker".to_owned();
+        for node in self.cluster.live() {
+            let Some(address) = self.link.address(node) else {
+                continue;
+            };
+            match direct::metadata(address, PROBE, &[topic.to_owned()], ASK).await {
+                Ok(metadata) => {
+                    let partitions = metadata.topics.iter().flat_map(|topic| &topic.partitions);
+                    let mut visible: Vec<u32> = partitions
+                        .filter_map(|partition| u32::try_from(partition.partition_index).ok())
+                        .collect();
+                    visible.sort_unstable();
+                    return Ok(visible);
+                }
+                Err(cause) => seen = crate::chain(&cause),
+            }
+        }
+        Err(FaultError::NotProven {
+            what: format!("which partitions of {topic} the reader can see"),
+            seen,
+        })
     }
 
     /// Waits until the reader's port of a broker refuses connections.

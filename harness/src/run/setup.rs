@@ -9,12 +9,13 @@ use super::order::Order;
 use super::rig::Rig;
 use crate::cluster::mock::MockCluster;
 use crate::cluster::{Cluster, ClusterError, TopicSpec};
-use crate::fault::FaultError;
+use crate::fault::{FaultError, FaultSpec};
 use crate::history::recorder::Recorder;
-use crate::link::LinkError;
 use crate::link::builtin::{BuiltinLink, LinkOptions};
+use crate::link::{Link, LinkError};
 use crate::oracle::{Oracle, OracleError};
 use crate::reader::host::HostError;
+use crate::scenario::plan::Plan;
 
 /// Why a run could not be carried out.
 #[derive(Debug, thiserror::Error)]
@@ -61,15 +62,25 @@ pub(crate) async fn up(order: &Order, recorder: &Recorder) -> Result<Rig, RunErr
     let topics = opened.topics.clone();
     recorder.record(Event::Opened(Box::new(opened)));
     recorder.record(Event::Stage(Stage::Preparing));
-    let link = BuiltinLink::start(cluster.brokers(), recorder.clone(), LinkOptions { emulated: true })?;
+    let options = LinkOptions {
+        emulated: true,
+        seed: order.seed,
+        ..LinkOptions::default()
+    };
+    let link = BuiltinLink::start(cluster.brokers(), recorder.clone(), options)?;
     for topic in &plan.topics {
+        let partitions = most_partitions(plan, &topic.name).max(topic.partitions);
         cluster
             .create_topic(&TopicSpec {
                 name: topic.name.clone(),
-                partitions: topic.partitions,
+                partitions,
                 replicas: topic.replicas.unwrap_or(plan.cluster.brokers),
+                brokers: Vec::new(),
             })
             .await?;
+        if partitions > topic.partitions {
+            link.limit_partitions(&topic.name, Some(topic.partitions));
+        }
     }
     if let Some(group) = order.group() {
         cluster.note_group(&group);
@@ -79,17 +90,25 @@ pub(crate) async fn up(order: &Order, recorder: &Recorder) -> Result<Rig, RunErr
         oracle.preload(&topic.name, topic.preload).await?;
     }
     Ok(Rig::new(
-        plan.clone(),
-        order.launch.clone(),
+        order,
         cluster,
         Arc::new(link),
         Arc::new(oracle),
         recorder.clone(),
-        order.group(),
-        order.folder.clone(),
-        order.session_ms(),
-        order.limits(),
     ))
+}
+
+/// The most partitions that a step adds to a topic. The mock cluster cannot add any, so they are there from the start and
+/// the link shows them when their time has come.
+fn most_partitions(plan: &Plan, topic: &str) -> u32 {
+    let first = plan.topics.first().map_or("", |topic| topic.name.as_str());
+    plan.faults()
+        .filter_map(|fault| match fault {
+            FaultSpec::AddPartitions(added) if added.topic.as_deref().unwrap_or(first) == topic => Some(added.to),
+            _ => None,
+        })
+        .max()
+        .unwrap_or(0)
 }
 
 /// Opens the history of a run whose cluster did not come up.
@@ -105,7 +124,7 @@ pub(crate) fn open_unborn(order: &Order, recorder: &Recorder) {
 
 /// Ends every process, connection and listener of the run. Whatever state they are in.
 pub(crate) async fn down(rig: &Rig) {
-    for reader in rig.readers() {
+    for reader in rig.processes() {
         // Already stopped ones answer at once; those that an error or signal left running are killed.
         if let Err(HostError::Broken { .. }) = reader.kill().await {
             rig.fail(
@@ -115,8 +134,8 @@ pub(crate) async fn down(rig: &Rig) {
         }
     }
     rig.stop_watching();
-    rig.link.shutdown().await;
-    rig.cluster.shutdown().await;
+    // What stands between them and the reader is gone: neither has to wait for the other.
+    tokio::join!(rig.link.shutdown(), rig.cluster.shutdown());
 }
 
 /// How long the last scan and the last watermarks may take before the run ends without them.

@@ -14,7 +14,7 @@ use crate::fault::{FaultError, FaultSpec, Heal, PROOF};
 use crate::history::facts::Facts;
 use crate::reader::host::{HostError, ReaderProcess};
 use crate::scenario::needs::Need;
-use crate::scenario::plan::{Action, Step};
+use crate::scenario::plan::{Action, Ask, Joiner, State, Step};
 
 /// How long the library's own start call may take beyond the recovery window before the harness stops waiting for it.
 const START_SLACK: Duration = Duration::from_secs(30);
@@ -208,14 +208,24 @@ async fn take(rig: &Arc<Rig>, index: usize, step: &Step) -> Result<bool, RunErro
             }
         }
         // What they answer is judged from the history.
-        Action::Snapshot => drop(ask_all(rig, || Command::Snapshot).await),
-        Action::Barrier => {
-            let timeout_ms = millis(COMMAND);
-            drop(ask_all(rig, || Command::Barrier { timeout_ms }).await);
+        Action::Ask { what, wait } => ask(rig, *what, *wait).await,
+        Action::Restart(State::Keep) => drop(ask_all(rig, || Command::Restart).await),
+        Action::Restart(State::Wipe) | Action::Join(Joiner::Neutral) => {
+            rig.recorder.record(Event::NotProven {
+                fault: String::new(),
+                wanted: Proof::Injected,
+                text: "not built yet".into(),
+            });
         }
-        Action::Commit => drop(ask_all(rig, || Command::Commit).await),
-        Action::Restart => drop(ask_all(rig, || Command::Restart).await),
-        Action::Join => join(rig, &step.name).await,
+        Action::Join(Joiner::Same) => join(rig, &step.name).await,
+    }
+    if rig
+        .plan
+        .load
+        .as_ref()
+        .is_some_and(|load| load.until.as_ref() == Some(&step.name))
+    {
+        rig.stop_load().await?;
     }
     moved(StepState::Done, String::new());
     Ok(true)
@@ -237,6 +247,7 @@ fn met(step: &Step, facts: &Facts, mark: u64) -> bool {
             .wire
             .as_ref()
             .is_none_or(|wire| facts.wire_requests_since(mark, Some(&wire.api)) >= wire.count)
+        && when.in_flight.is_none_or(|command| facts.is_in_flight(command.name()))
 }
 
 /// The last values of what a step waited for.
@@ -255,6 +266,9 @@ fn last_seen(step: &Step, facts: &Facts, mark: u64) -> String {
     if let Some(wire) = &when.wire {
         let requests = facts.wire_requests_since(mark, Some(&wire.api));
         seen.push(format!("{requests} {} request(s), wanted {}", wire.api, wire.count));
+    }
+    if let Some(command) = when.in_flight {
+        seen.push(format!("no `{}` was in flight", command.name()));
     }
     format!("not met within {:?}: {}", step.wait, seen.join(", "))
 }
@@ -340,6 +354,27 @@ async fn inject(rig: &Arc<Rig>, step: &Step, spec: &FaultSpec, grade: Grade) -> 
         heal: injected.heal,
     });
     Ok(true)
+}
+
+/// Asks every member for something; without `wait` the step is over once it is asked.
+async fn ask(rig: &Rig, what: Ask, wait: bool) {
+    let command = || match what {
+        Ask::Snapshot => Command::Snapshot,
+        Ask::Barrier => Command::Barrier {
+            timeout_ms: millis(COMMAND),
+        },
+        Ask::Commit => Command::Commit,
+        Ask::Stop => Command::Stop {
+            grace_ms: millis(LEAVE),
+        },
+    };
+    if wait {
+        drop(ask_all(rig, command).await);
+    } else {
+        for reader in rig.readers() {
+            drop(reader.ask_in_background(command(), COMMAND));
+        }
+    }
 }
 
 /// Starts another member of the same reader. Healing the step lets it leave.

@@ -1,7 +1,7 @@
 //! Scenarios: TOML files, checked and expanded into plans. No I/O below [`plan`]; no clock anywhere.
 //!
 //! ```text
-//! text -> tree (places kept) -> one tree for each combination of the matrix -> Plan -> checks -> run loop
+//! text -> tree (places kept) -> one tree for each combination of the matrix, `repeat` unrolled -> Plan -> checks -> run loop
 //!                                                                                +-> needs, kinds, sentences
 //! ```
 //!
@@ -19,6 +19,7 @@ pub mod needs;
 pub mod plan;
 mod read;
 mod record;
+mod repeat;
 mod section;
 mod sentence;
 mod tree;
@@ -101,7 +102,7 @@ impl Scenario {
         let sink = Sink::new(&self.file, &self.text);
         let mut plans = Vec::new();
         for choice in self.matrix.choices() {
-            let root = choice.apply(&self.root);
+            let root = repeat::unrolled(choice.apply(&self.root), &sink);
             let id = format!("{}{}", self.id, choice.suffix());
             if let Some(plan) = read::plan(&root, id, &self.story, &sink) {
                 check::plan(&plan, &root, &sink);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use brokerfall_report::history::{ExpectedEnd, Phase};
 use brokerfall_report::protocol::{Kind, Reset, Times};
 
-use super::plan::{Action, Plan};
+use super::plan::{Action, Ask, InFlight, Joiner, Plan, ReaderPlan, State, When};
 use super::words::{GROUP_APIS, INVARIANTS, is_authorization};
 use crate::fault::FaultSpec;
 use crate::fault::panic_callback::{Callback, How, PanicCallback};
@@ -36,8 +36,24 @@ pub enum Need {
     ResetWhileMembersRebalance,
     /// A group of more than one member, or one that changes.
     Members,
-    /// The reader's group session timeout can be set.
+    /// The reader's group session timeout, heartbeat interval or longest time between polls can be set.
     Session,
+    /// Old records are deleted by the cluster itself (`retention.ms`, `retention.bytes`, `segment.bytes`).
+    Retention,
+    /// A topic whose existence can be denied.
+    AbsentTopic,
+    /// A topic that can grow.
+    AddPartitions,
+    /// Leaders that can be moved.
+    MoveLeader,
+    /// A group's coordinator that can be chosen or moved.
+    MoveCoordinator,
+    /// Brokers that can be chosen to hold a topic.
+    PlaceTopic,
+    /// Connections on which nothing goes are closed.
+    IdleConnections,
+    /// The bundled `reference-group`, beside the reader under test.
+    NeutralMember,
     /// The reader is a process of its own, which signals can reach.
     Process,
     /// The reader's callback can be made to misbehave.
@@ -69,6 +85,10 @@ impl Need {
                     "the mock cluster holds {MOCK_PARTITION_BYTES} bytes in a partition and the plan writes about {bytes}"
                 ),
                 "write fewer or smaller records, or run on Apache Kafka",
+            ),
+            Need::Retention => (
+                "the mock cluster deletes nothing by itself: it knows neither segments nor retention".into(),
+                "use the fault `delete-segments`, or run on Apache Kafka",
             ),
             Need::ResetWhileMembersRebalance => (
                 "the mock cluster aborts when connections are reset while several members rebalance".into(),
@@ -105,31 +125,24 @@ impl Plan {
         [Kind::Table, Kind::Group, Kind::Assign]
             .into_iter()
             .filter(|kind| self.reader.kind.is_none_or(|named| named == *kind))
-            .filter(|kind| *kind == Kind::Group || (self.reader.members == 1 && self.reader.session.is_none()))
+            .filter(|kind| *kind == Kind::Group || (self.reader.members == 1 && !self.sets_session()))
             .filter(|kind| self.steps.iter().all(|step| serves(*kind, &step.action)))
-            .filter(|kind| {
-                *kind == Kind::Group
-                    || self.steps.iter().all(|step| {
-                        step.when
-                            .wire
-                            .as_ref()
-                            .is_none_or(|wire| !GROUP_APIS.contains(&wire.api.as_str()))
-                    })
-            })
+            .filter(|kind| self.steps.iter().all(|step| can_meet(*kind, &step.when)))
             .collect()
     }
 
     /// Everything that cluster and reader must be able to do, each once.
     pub fn needs(&self) -> Vec<Need> {
         let mut needs = Vec::new();
-        let changing_members = self.reader.members > 1 || self.steps.iter().any(|step| step.action == Action::Join);
+        let changing_members =
+            self.reader.members > 1 || self.steps.iter().any(|step| matches!(step.action, Action::Join(_)));
         for step in &self.steps {
             match &step.action {
                 Action::Do { fault, .. } => match fault {
                     FaultSpec::KillBroker(_) => needs.push(Need::KillBroker),
                     FaultSpec::PauseBroker(_) => needs.push(Need::PauseBroker),
                     FaultSpec::Partition(partition) => {
-                        if changing_members && matches!(partition.mode, Mode::Reset | Mode::Refuse) {
+                        if changing_members && matches!(partition.mode, Mode::Reset | Mode::Refuse | Mode::Cut) {
                             needs.push(Need::ResetWhileMembersRebalance);
                         }
                     }
@@ -137,19 +150,39 @@ impl Plan {
                     FaultSpec::PanicCallback(panic) => needs.push(Need::Callback(panic.callback)),
                     FaultSpec::PauseReader(_) | FaultSpec::KillReader(_) => needs.push(Need::Process),
                     FaultSpec::AnswerError(_) => {}
+                    FaultSpec::AbsentTopic(_) => needs.push(Need::AbsentTopic),
+                    FaultSpec::AddPartitions(_) => needs.push(Need::AddPartitions),
+                    FaultSpec::MoveLeader(_) => needs.push(Need::MoveLeader),
+                    FaultSpec::MoveCoordinator(_) => needs.push(Need::MoveCoordinator),
                 },
-                Action::Snapshot => needs.push(Need::Command("snapshot")),
-                Action::Barrier => needs.push(Need::Command("barrier")),
-                Action::Commit => needs.push(Need::Command("commit")),
-                Action::Restart => needs.push(Need::Command("restart")),
-                Action::Join | Action::Heal(_) | Action::HealAll | Action::Produce(_) => {}
+                // Every adapter can be stopped.
+                Action::Ask { what: Ask::Stop, .. } => {}
+                Action::Ask { what, .. } => needs.push(Need::Command(what.name())),
+                Action::Restart(State::Keep) => needs.push(Need::Command("restart")),
+                Action::Restart(State::Wipe) => needs.push(Need::Process),
+                Action::Join(Joiner::Neutral) => needs.push(Need::NeutralMember),
+                Action::Join(Joiner::Same) | Action::Heal(_) | Action::HealAll | Action::Produce(_) => {}
             }
         }
         if changing_members {
             needs.push(Need::Members);
         }
-        if self.reader.session.is_some() {
+        if self.sets_session() {
             needs.push(Need::Session);
+        }
+        if self.cluster.idle.is_some() {
+            needs.push(Need::IdleConnections);
+        }
+        if self.cluster.offsets_on.is_some() {
+            needs.push(Need::MoveCoordinator);
+        }
+        for topic in &self.topics {
+            if topic.retention.is_some() || topic.segment_bytes.is_some() {
+                needs.push(Need::Retention);
+            }
+            if !topic.brokers.is_empty() {
+                needs.push(Need::PlaceTopic);
+            }
         }
         needs.push(Need::LogBytes(self.partition_bytes()));
         let mut each_once: Vec<Need> = Vec::new();
@@ -164,6 +197,17 @@ impl Plan {
     /// What the emulated cluster lacks for this plan; empty when it can serve it.
     pub fn unmet_by_mock(&self) -> Vec<Unmet> {
         self.needs().iter().filter_map(Need::unmet_by_mock).collect()
+    }
+
+    /// Whether it sets what only a group member has.
+    fn sets_session(&self) -> bool {
+        let ReaderPlan {
+            session,
+            heartbeat,
+            max_poll,
+            ..
+        } = &self.reader;
+        session.or(*heartbeat).or(*max_poll).is_some()
     }
 
     /// About how many bytes the fullest partition holds before load: preload and `produce` steps.
@@ -252,12 +296,34 @@ fn serves(kind: Kind, action: &Action) -> bool {
                 Callback::OnRecord => kind != Kind::Table,
             },
             FaultSpec::AnswerError(answer) => kind == Kind::Group || !GROUP_APIS.contains(&answer.api.as_str()),
+            FaultSpec::Partition(partition) => {
+                let group_api = partition.api.as_deref().is_some_and(|api| GROUP_APIS.contains(&api));
+                kind == Kind::Group || !group_api
+            }
+            FaultSpec::MoveCoordinator(_) => kind == Kind::Group,
             _ => true,
         },
-        Action::Snapshot | Action::Barrier => kind == Kind::Table,
-        Action::Commit | Action::Join => kind == Kind::Group,
+        Action::Ask {
+            what: Ask::Snapshot | Ask::Barrier,
+            ..
+        } => kind == Kind::Table,
+        Action::Ask { what: Ask::Commit, .. } | Action::Join(_) => kind == Kind::Group,
         _ => true,
     }
+}
+
+/// Whether a reader of this kind can meet a trigger.
+fn can_meet(kind: Kind, when: &When) -> bool {
+    let wire = when
+        .wire
+        .as_ref()
+        .is_some_and(|wire| GROUP_APIS.contains(&wire.api.as_str()));
+    (kind == Kind::Group || !wire)
+        && match when.in_flight {
+            Some(InFlight::Snapshot | InFlight::Barrier) => kind == Kind::Table,
+            Some(InFlight::Commit) => kind == Kind::Group,
+            Some(InFlight::Start | InFlight::Stop) | None => true,
+        }
 }
 
 #[cfg(test)]

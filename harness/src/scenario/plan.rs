@@ -5,8 +5,11 @@ use std::time::Duration;
 
 use brokerfall_report::history::{ExpectedEnd, Generator, Grade, Phase};
 use brokerfall_report::protocol::{Isolation, Kind, Reset};
+use serde::{Deserialize, Serialize};
 
+use crate::cluster::NodeId;
 use crate::fault::FaultSpec;
+pub use crate::fault::kill_reader::State;
 
 /// A scenario with every axis fixed.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,6 +36,8 @@ pub struct Plan {
     pub steps: Vec<Step>,
     /// What is asked.
     pub expect: ExpectPlan,
+    /// The longest that a run of it may last, by the clock on the wall; then it is ended and void.
+    pub wall: Duration,
 }
 
 /// What the cluster must be.
@@ -42,6 +47,11 @@ pub struct ClusterPlan {
     pub brokers: u32,
     /// How long after a kill leaders and coordinators move, on clusters that must be told to.
     pub election: Duration,
+    /// How long nothing may go either way on a connection before the link closes it, as a broker with
+    /// `connections.max.idle.ms` does; absent means for ever.
+    pub idle: Option<Duration>,
+    /// The node that coordinates the reader's group at the start; absent leaves it to the cluster.
+    pub offsets_on: Option<NodeId>,
 }
 
 /// What the reader must be.
@@ -57,6 +67,10 @@ pub struct ReaderPlan {
     pub isolation: Isolation,
     /// Group session timeout.
     pub session: Option<Duration>,
+    /// Interval of its heartbeats to the group's coordinator.
+    pub heartbeat: Option<Duration>,
+    /// How long it may take between two polls before it counts as dead.
+    pub max_poll: Option<Duration>,
     /// Options passed on to the adapter.
     pub options: BTreeMap<String, serde_json::Value>,
 }
@@ -70,6 +84,12 @@ pub struct TopicPlan {
     pub partitions: u32,
     /// Replicas; absent means the number of brokers.
     pub replicas: Option<u32>,
+    /// Nodes that hold its replicas; empty leaves it to the cluster.
+    pub brokers: Vec<NodeId>,
+    /// `segment.bytes`.
+    pub segment_bytes: Option<u64>,
+    /// When its oldest records are deleted; absent means never.
+    pub retention: Option<Retention>,
     /// `cleanup.policy` holds `compact`.
     pub compacted: bool,
     /// `input` or `changelog`.
@@ -80,11 +100,22 @@ pub struct TopicPlan {
     pub generator: Generator,
 }
 
+/// When the oldest records of a topic are deleted. One of the two at least.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Retention {
+    /// `retention.bytes`, a partition.
+    pub bytes: Option<u64>,
+    /// `retention.ms`, milliseconds.
+    pub ms: Option<u64>,
+}
+
 /// What the oracle writes while steps run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoadPlan {
     /// Records a second, over all partitions of all topics.
     pub per_second: f64,
+    /// The step that ends it once it is done; absent means that it goes on until the end.
+    pub until: Option<String>,
 }
 
 /// A step.
@@ -113,6 +144,24 @@ pub struct When {
     pub delivered: Option<u64>,
     /// The link saw this many requests of an api since the step before was done.
     pub wire: Option<WireTrigger>,
+    /// A command of this name was asked and is not answered.
+    pub in_flight: Option<InFlight>,
+}
+
+/// A command to the reader that may be asked and not answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum InFlight {
+    /// The library's own start call.
+    Start,
+    /// A snapshot.
+    Snapshot,
+    /// A barrier.
+    Barrier,
+    /// A commit.
+    Commit,
+    /// The library's own close.
+    Stop,
 }
 
 /// A trigger on requests that the link sees.
@@ -140,16 +189,71 @@ pub enum Action {
     HealAll,
     /// Write this many records per partition of every topic.
     Produce(u64),
-    /// Take a snapshot of a table.
-    Snapshot,
-    /// Ask the reader for a barrier.
-    Barrier,
-    /// Ask the reader to commit.
-    Commit,
+    /// Ask the reader for something.
+    Ask {
+        /// What.
+        what: Ask,
+        /// Whether the step lasts until it is answered; else it is done as soon as it was asked.
+        wait: bool,
+    },
     /// Close and rebuild the reader object.
-    Restart,
-    /// Start a second member of the same reader; healed by its leaving.
-    Join,
+    Restart(State),
+    /// Start another member; healed by its leaving.
+    Join(Joiner),
+}
+
+/// What a reader is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ask {
+    /// The whole of a table.
+    Snapshot,
+    /// That everything written so far is applied.
+    Barrier,
+    /// To commit its position.
+    Commit,
+    /// To close and end. It does not come back, and owes nothing from then on.
+    Stop,
+}
+
+/// Who joins.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Joiner {
+    /// Another member of the reader under test.
+    #[default]
+    Same,
+    /// The bundled `reference-group`, of which it is known that it is a good neighbour.
+    Neutral,
+}
+
+impl Ask {
+    /// Its name in scenarios.
+    pub fn name(self) -> &'static str {
+        self.in_flight().name()
+    }
+
+    /// As a trigger names it.
+    pub fn in_flight(self) -> InFlight {
+        match self {
+            Ask::Snapshot => InFlight::Snapshot,
+            Ask::Barrier => InFlight::Barrier,
+            Ask::Commit => InFlight::Commit,
+            Ask::Stop => InFlight::Stop,
+        }
+    }
+}
+
+impl InFlight {
+    /// Its name in scenarios, which is the command's in the adapter protocol too.
+    pub fn name(self) -> &'static str {
+        match self {
+            InFlight::Start => "start",
+            InFlight::Snapshot => "snapshot",
+            InFlight::Barrier => "barrier",
+            InFlight::Commit => "commit",
+            InFlight::Stop => "stop",
+        }
+    }
 }
 
 /// What a scenario asks.

@@ -1,6 +1,7 @@
 //! From a tree without names to a [`Plan`]: every key with its default.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::time::Duration;
 
 use brokerfall_report::history::{ExpectedEnd, Generator, Grade, Phase};
@@ -8,7 +9,10 @@ use brokerfall_report::protocol::{Isolation, Kind, Reset};
 
 use super::decode::decode;
 use super::diagnostics::{Sink, quoted, unknown};
-use super::plan::{Action, ClusterPlan, ExpectPlan, LoadPlan, Plan, ReaderPlan, Step, TopicPlan, When, WireTrigger};
+use super::plan::{
+    Action, Ask, ClusterPlan, ExpectPlan, Joiner, LoadPlan, Plan, ReaderPlan, Retention, State, Step, TopicPlan, When,
+    WireTrigger,
+};
 use super::section::{Section, list, taken};
 use super::tree::{Entry, Node, Value};
 use super::words::{COMMANDS, FAULTS, INVARIANTS};
@@ -20,6 +24,9 @@ const FORMAT: u32 = 1;
 pub(super) const WAIT: Duration = Duration::from_secs(60);
 /// How long after a kill leaders move unless the file says otherwise.
 pub(super) const ELECTION: Duration = Duration::from_millis(200);
+/// How long a run may last unless the file says otherwise: twice the recovery window that any bundled reader declares,
+/// beside the longest scenario.
+pub(super) const WALL: Duration = Duration::from_secs(600);
 /// Keys per partition unless the file says otherwise.
 pub(super) const KEYS: u64 = 100;
 /// Bytes of a value unless the file says otherwise.
@@ -41,6 +48,7 @@ pub(super) fn plan(root: &Node, id: String, story: &str, sink: &Sink<'_>) -> Opt
     let title = top.required("title", "one line that says what happens");
     let tags = top.or("tags", vec!["quick".to_owned()]);
     let phase = top.or("phase", Phase::Live);
+    let wall = top.length("wall", Some(WALL));
     let cluster = cluster(top.table("cluster"));
     let reader = reader(top.table("reader"));
     let load = top.table("load").and_then(|section| load(&section));
@@ -69,16 +77,22 @@ pub(super) fn plan(root: &Node, id: String, story: &str, sink: &Sink<'_>) -> Opt
         load,
         steps: named(steps),
         expect: expect?,
+        wall: wall?,
     })
 }
 
 fn cluster(section: Option<Section<'_>>) -> Option<ClusterPlan> {
     let section = section.unwrap_or_else(Section::absent);
-    let plan = (section.or("brokers", 1), section.length("election", Some(ELECTION)));
+    let brokers = section.or("brokers", 1);
+    let election = section.length("election", Some(ELECTION));
+    let idle = section.length("idle", None);
+    let offsets_on = section.optional("offsets-on");
     section.done();
     Some(ClusterPlan {
-        brokers: plan.0?,
-        election: plan.1?,
+        brokers: brokers?,
+        election: election?,
+        idle,
+        offsets_on,
     })
 }
 
@@ -89,6 +103,8 @@ fn reader(section: Option<Section<'_>>) -> Option<ReaderPlan> {
     let reset = section.or("reset", Reset::Earliest);
     let isolation = section.or("isolation", Isolation::ReadUncommitted);
     let session = section.length("session", None);
+    let heartbeat = section.length("heartbeat", None);
+    let max_poll = section.length("max-poll", None);
     let options = section.or("options", BTreeMap::new());
     section.done();
     Some(ReaderPlan {
@@ -97,6 +113,8 @@ fn reader(section: Option<Section<'_>>) -> Option<ReaderPlan> {
         reset: reset?,
         isolation: isolation?,
         session,
+        heartbeat,
+        max_poll,
         options: options?,
     })
 }
@@ -105,6 +123,9 @@ fn topic(section: &Section<'_>) -> Option<TopicPlan> {
     let name = section.required("name", "the topic's name");
     let partitions = section.or("partitions", 1);
     let replicas = section.optional("replicas");
+    let brokers = section.or("brokers", Vec::new());
+    let segment_bytes = section.optional("segment-bytes");
+    let retention = section.table("retention").and_then(|section| retention(&section));
     let cleanup = section.word("cleanup", &["delete", "compact", "compact,delete"], "delete");
     let role = section.word("role", &["input", "changelog"], "");
     let preload = section.table("preload").unwrap_or_else(Section::absent);
@@ -117,6 +138,9 @@ fn topic(section: &Section<'_>) -> Option<TopicPlan> {
         name: name?,
         partitions: partitions?,
         replicas,
+        brokers: brokers?,
+        segment_bytes,
+        retention,
         compacted: cleanup? != "delete",
         role: role.filter(|role| !role.is_empty()),
         preload: records?,
@@ -128,9 +152,24 @@ fn topic(section: &Section<'_>) -> Option<TopicPlan> {
     })
 }
 
+fn retention(section: &Section<'_>) -> Option<Retention> {
+    let retention = Retention {
+        bytes: section.optional("bytes"),
+        ms: section.optional("ms"),
+    };
+    if section.node("bytes").is_none() && section.node("ms").is_none() {
+        section.sink()?.push(
+            &section.span(),
+            "`retention` keeps everything (wanted `bytes = …` or `ms = …`)",
+        );
+    }
+    section.done();
+    Some(retention)
+}
+
 fn load(section: &Section<'_>) -> Option<LoadPlan> {
     let rate: Option<String> = section.required("rate", "records a second, such as \"25/s\"");
-    section.word("until", &["end"], "end");
+    let until = section.or("until", "end".to_owned());
     section.done();
     let rate = rate?;
     let per_second = rate
@@ -143,7 +182,10 @@ fn load(section: &Section<'_>) -> Option<LoadPlan> {
         );
         section.sink()?.push(&section.span_of("rate"), text);
     }
-    per_second.map(|per_second| LoadPlan { per_second })
+    Some(LoadPlan {
+        per_second: per_second?,
+        until: until.filter(|until| until != "end"),
+    })
 }
 
 /// A step whose name may still have to be made.
@@ -153,6 +195,9 @@ struct Unnamed {
 }
 
 fn step(section: &Section<'_>) -> Option<Unnamed> {
+    // Unrolled before; known here so that a slip of the pen finds its nearest word.
+    section.node("repeat");
+    section.node("step");
     let name: Option<String> = section.optional("name");
     let when = match section.table("when") {
         Some(when) => trigger(&when),
@@ -204,12 +249,14 @@ fn trigger(section: &Section<'_>) -> Option<When> {
             count: count?,
         })
     });
+    let in_flight = section.optional("in-flight");
     section.done();
     Some(When {
         before_start: before_start?,
         caught_up,
         delivered,
         wire,
+        in_flight,
     })
 }
 
@@ -231,7 +278,6 @@ fn heal(node: &Node, sink: &Sink<'_>) -> Option<Action> {
 }
 
 fn action(node: &Node, grade: Grade, sink: &Sink<'_>) -> Option<Action> {
-    let known: Vec<&str> = FAULTS.iter().chain(&COMMANDS).copied().collect();
     let (word, span, value) = match &node.value {
         Value::Text(word) => (word.as_str(), &node.span, None),
         Value::Table(entries) if entries.len() == 1 => {
@@ -267,39 +313,46 @@ fn action(node: &Node, grade: Grade, sink: &Sink<'_>) -> Option<Action> {
         };
         return Some(Action::Do { fault, grade });
     }
-    if word == "produce" {
-        let Some(value) = value else {
+    command(word, span, value, sink)
+}
+
+/// A step that is no fault: a bare word, or a word with a table of its keys.
+fn command(word: &str, span: &Range<usize>, value: Option<&Node>, sink: &Sink<'_>) -> Option<Action> {
+    let section = match value {
+        Some(value) => Section::new(word, value, sink)?,
+        None => Section::absent(),
+    };
+    let action = match word {
+        "produce" if value.is_none() => {
             sink.push(
                 span,
                 "`produce` lacks its table (wanted do = { produce = { records = 1 } })",
             );
             return None;
-        };
-        let section = Section::new(word, value, sink)?;
-        let records = section.required("records", "records per partition");
-        section.done();
-        return records.map(Action::Produce);
-    }
-    let command = match word {
-        "snapshot" => Action::Snapshot,
-        "barrier" => Action::Barrier,
-        "commit" => Action::Commit,
-        "restart-reader" => Action::Restart,
-        "join-member" => Action::Join,
+        }
+        "produce" => section
+            .required("records", "records per partition")
+            .map(Action::Produce),
+        "restart-reader" => section.or("state", State::Keep).map(Action::Restart),
+        "join-member" => section.or("reader", Joiner::Same).map(Action::Join),
         _ => {
-            let noun = if value.is_some() { "fault" } else { "command" };
-            sink.push(span, unknown(noun, word, &known));
-            return None;
+            let what = match word {
+                "snapshot" => Ask::Snapshot,
+                "barrier" => Ask::Barrier,
+                "commit" => Ask::Commit,
+                "stop" => Ask::Stop,
+                _ => {
+                    let noun = if value.is_some() { "fault" } else { "command" };
+                    let known: Vec<&str> = FAULTS.iter().chain(&COMMANDS).copied().collect();
+                    sink.push(span, unknown(noun, word, &known));
+                    return None;
+                }
+            };
+            section.or("wait", true).map(|wait| Action::Ask { what, wait })
         }
     };
-    match value.map(|node| (&node.value, &node.span)) {
-        None => Some(command),
-        Some((Value::Table(entries), _)) if entries.is_empty() => Some(command),
-        Some((_, span)) => {
-            sink.push(span, format!("`{word}` takes nothing (wanted do = \"{word}\")"));
-            None
-        }
-    }
+    section.done();
+    action
 }
 
 /// Values that are a word or a number: serde says of these only that nothing fitted.
@@ -356,18 +409,21 @@ fn expect(section: Option<Section<'_>>) -> Option<ExpectPlan> {
 
 /// Gives a name to every step that has none: its kind and the next free number.
 fn named(steps: Vec<Unnamed>) -> Vec<Step> {
-    let mut taken: Vec<String> = steps.iter().filter_map(|step| step.name.clone()).collect();
+    let taken: BTreeSet<String> = steps.iter().filter_map(|step| step.name.clone()).collect();
+    let mut next: BTreeMap<&'static str, u64> = BTreeMap::new();
     steps
         .into_iter()
         .map(|Unnamed { name, step }| {
             let name = name.unwrap_or_else(|| {
                 let kind = kind_of(&step.action);
-                let made = (1..)
-                    .map(|n| format!("{kind}-{n}"))
-                    .find(|made| !taken.contains(made))
-                    .unwrap_or_default();
-                taken.push(made.clone());
-                made
+                let last = next.entry(kind).or_default();
+                loop {
+                    *last += 1;
+                    let made = format!("{kind}-{last}");
+                    if !taken.contains(&made) {
+                        return made;
+                    }
+                }
             });
             Step { name, ..step }
         })
@@ -379,10 +435,8 @@ fn kind_of(action: &Action) -> &'static str {
         Action::Do { fault, .. } => fault.fault().kind(),
         Action::Heal(_) | Action::HealAll => "heal",
         Action::Produce(_) => "produce",
-        Action::Snapshot => "snapshot",
-        Action::Barrier => "barrier",
-        Action::Commit => "commit",
-        Action::Restart => "restart-reader",
-        Action::Join => "join-member",
+        Action::Ask { what, .. } => what.name(),
+        Action::Restart(_) => "restart-reader",
+        Action::Join(_) => "join-member",
     }
 }

@@ -1,7 +1,7 @@
 //! Steps as sentences, for reports.
 
 use super::duration::format as length;
-use super::plan::{Action, Step, WireTrigger};
+use super::plan::{Action, Ask, Joiner, State, Step, WireTrigger};
 
 impl Step {
     /// The step as a sentence: `once caught up and 200 records delivered, 2s later: kill broker (leader)`.
@@ -26,6 +26,9 @@ impl Step {
                 "once {count} {api} {} seen",
                 plural(*count, "request is", "requests are")
             ));
+        }
+        if let Some(command) = self.when.in_flight {
+            conditions.push(format!("while `{}` is in flight", command.name()));
         }
         let mut text = conditions.join(" and ");
         if let Some(after) = self.after {
@@ -52,11 +55,22 @@ impl Step {
                     plural(*records, "record", "records")
                 )
             }
-            Action::Snapshot => "take a snapshot of the table".to_owned(),
-            Action::Barrier => "ask the reader for a barrier".to_owned(),
-            Action::Commit => "ask the reader to commit".to_owned(),
-            Action::Restart => "close and rebuild the reader object".to_owned(),
-            Action::Join => "a second member joins".to_owned(),
+            Action::Ask { what, wait } => {
+                let text = match what {
+                    Ask::Snapshot => "take a snapshot of the table",
+                    Ask::Barrier => "ask the reader for a barrier",
+                    Ask::Commit => "ask the reader to commit",
+                    Ask::Stop => "ask the reader to close",
+                };
+                let unanswered = if *wait { "" } else { ", without waiting for the answer" };
+                format!("{text}{unanswered}")
+            }
+            Action::Restart(State::Keep) => "close and rebuild the reader object".to_owned(),
+            Action::Restart(State::Wipe) => {
+                "close the reader object, empty its state folder, and rebuild it".to_owned()
+            }
+            Action::Join(Joiner::Same) => "another member joins".to_owned(),
+            Action::Join(Joiner::Neutral) => "a neutral member joins (reference-group)".to_owned(),
         }
     }
 }

@@ -24,12 +24,13 @@ pub static FAULTS: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
 });
 
 /// Steps that are no faults.
-pub const COMMANDS: [&str; 6] = [
+pub const COMMANDS: [&str; 7] = [
     "produce",
     "snapshot",
     "barrier",
     "commit",
     "restart-reader",
+    "stop",
     "join-member",
 ];
 
@@ -77,7 +78,11 @@ mod tests {
                 "panic-callback",
                 "pause-reader",
                 "kill-reader",
-                "answer-error"
+                "answer-error",
+                "absent-topic",
+                "add-partitions",
+                "move-leader",
+                "move-coordinator"
             ]
         );
     }

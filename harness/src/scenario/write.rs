@@ -6,7 +6,7 @@ use serde::Serialize;
 use toml::{Table, Value};
 
 use super::duration;
-use super::plan::{Action, Plan, Step, TopicPlan, When};
+use super::plan::{Action, Joiner, Plan, State, Step, TopicPlan, When};
 
 impl Plan {
     /// The plan as a scenario file without a matrix. Reading it back gives the same plan.
@@ -19,10 +19,17 @@ impl Plan {
         top.insert("title".into(), self.title.clone().into());
         top.insert("tags".into(), value(&self.tags)?);
         top.insert("phase".into(), self.phase.name().into());
+        top.insert("wall".into(), length(self.wall));
 
         let mut cluster = Table::new();
         cluster.insert("brokers".into(), value(&self.cluster.brokers)?);
         cluster.insert("election".into(), length(self.cluster.election));
+        if let Some(idle) = self.cluster.idle {
+            cluster.insert("idle".into(), length(idle));
+        }
+        if let Some(node) = self.cluster.offsets_on {
+            cluster.insert("offsets-on".into(), value(&node)?);
+        }
         top.insert("cluster".into(), cluster.into());
 
         let mut reader = Table::new();
@@ -32,8 +39,15 @@ impl Plan {
         reader.insert("members".into(), value(&self.reader.members)?);
         reader.insert("reset".into(), value(&self.reader.reset)?);
         reader.insert("isolation".into(), value(&self.reader.isolation)?);
-        if let Some(session) = self.reader.session {
-            reader.insert("session".into(), length(session));
+        let lengths = [
+            ("session", self.reader.session),
+            ("heartbeat", self.reader.heartbeat),
+            ("max-poll", self.reader.max_poll),
+        ];
+        for (key, given) in lengths {
+            if let Some(given) = given {
+                reader.insert(key.into(), length(given));
+            }
         }
         if !self.reader.options.is_empty() {
             reader.insert("options".into(), value(&self.reader.options)?);
@@ -43,6 +57,9 @@ impl Plan {
         if let Some(load) = &self.load {
             let mut table = Table::new();
             table.insert("rate".into(), format!("{}/s", load.per_second).into());
+            if let Some(until) = &load.until {
+                table.insert("until".into(), until.clone().into());
+            }
             top.insert("load".into(), table.into());
         }
         let topics: Result<Vec<Value>, _> = self.topics.iter().map(topic).collect();
@@ -86,6 +103,21 @@ fn topic(topic: &TopicPlan) -> Result<Value, toml::ser::Error> {
     if let Some(replicas) = topic.replicas {
         table.insert("replicas".into(), value(&replicas)?);
     }
+    if !topic.brokers.is_empty() {
+        table.insert("brokers".into(), value(&topic.brokers)?);
+    }
+    if let Some(bytes) = topic.segment_bytes {
+        table.insert("segment-bytes".into(), value(&bytes)?);
+    }
+    if let Some(kept) = &topic.retention {
+        let mut retention = Table::new();
+        for (key, given) in [("bytes", kept.bytes), ("ms", kept.ms)] {
+            if let Some(given) = given {
+                retention.insert(key.into(), value(&given)?);
+            }
+        }
+        table.insert("retention".into(), retention.into());
+    }
     if topic.compacted {
         table.insert("cleanup".into(), "compact".into());
     }
@@ -120,21 +152,22 @@ fn step(step: &Step) -> Result<Value, toml::ser::Error> {
         }
         Action::Heal(names) => ("heal", value(names)?),
         Action::HealAll => ("heal", "all".into()),
-        Action::Produce(records) => {
-            let mut produce = Table::new();
-            produce.insert("records".into(), value(records)?);
-            let mut what = Table::new();
-            what.insert("produce".into(), produce.into());
-            ("do", what.into())
-        }
-        Action::Snapshot => ("do", "snapshot".into()),
-        Action::Barrier => ("do", "barrier".into()),
-        Action::Commit => ("do", "commit".into()),
-        Action::Restart => ("do", "restart-reader".into()),
-        Action::Join => ("do", "join-member".into()),
+        Action::Produce(records) => ("do", command("produce", "records", value(records)?)),
+        Action::Ask { what, wait: true } => ("do", what.name().into()),
+        Action::Ask { what, wait: false } => ("do", command(what.name(), "wait", false.into())),
+        Action::Restart(State::Keep) => ("do", "restart-reader".into()),
+        Action::Restart(state) => ("do", command("restart-reader", "state", value(state)?)),
+        Action::Join(Joiner::Same) => ("do", "join-member".into()),
+        Action::Join(reader) => ("do", command("join-member", "reader", value(reader)?)),
     };
     table.insert(key.into(), what);
     Ok(table.into())
+}
+
+/// `{ word = { key = of } }`.
+fn command(word: &str, key: &str, of: Value) -> Value {
+    let keys = Table::from_iter([(key.to_owned(), of)]);
+    Table::from_iter([(word.to_owned(), Value::Table(keys))]).into()
 }
 
 fn when(when: &When) -> Result<Value, toml::ser::Error> {
@@ -153,6 +186,9 @@ fn when(when: &When) -> Result<Value, toml::ser::Error> {
         trigger.insert("api".into(), wire.api.clone().into());
         trigger.insert("count".into(), value(&wire.count)?);
         table.insert("wire".into(), trigger.into());
+    }
+    if let Some(command) = when.in_flight {
+        table.insert("in-flight".into(), command.name().into());
     }
     Ok(table.into())
 }

@@ -50,6 +50,7 @@ impl Lab {
             name: name.to_owned(),
             partitions,
             replicas,
+            brokers: Vec::new(),
         };
         self.cluster.create_topic(&topic).await.unwrap();
     }

@@ -140,6 +140,7 @@ async fn topic_that_exists_is_refused_by_name() {
         name: "orders".to_owned(),
         partitions: 1,
         replicas: 1,
+        brokers: Vec::new(),
     };
     let refusal = lab.cluster.create_topic(&topic).await.unwrap_err();
     assert!(matches!(refusal, ClusterError::Refused { .. }), "{refusal:?}");
@@ -169,6 +170,7 @@ async fn aborted_child_is_told_with_its_signal() {
         name: "orders".to_owned(),
         partitions: 1,
         replicas: 1,
+        brokers: Vec::new(),
     };
     let refusal = lab.cluster.create_topic(&topic).await.unwrap_err();
     assert!(matches!(refusal, ClusterError::Died { .. }), "{refusal:?}");

@@ -152,6 +152,15 @@ pub enum Event {
         /// Their offsets, in step with `ids`.
         offsets: Runs,
     },
+    /// A topic has more partitions than before, and readers can see them.
+    PartitionsAdded {
+        /// Topic.
+        topic: String,
+        /// How many there were.
+        from: u32,
+        /// How many there are.
+        to: u32,
+    },
     /// The log end of every partition when a reader (or one of its members) was started: what `catches_up` asks for.
     Targets {
         /// Which member.
@@ -185,6 +194,9 @@ pub enum Event {
         pid: Option<u32>,
         /// The command line.
         command: Vec<String>,
+        /// True for a member that is not the reader under test: it reads along in the group and is not judged.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        neutral: bool,
     },
     /// A command was sent.
     Asked {
@@ -229,6 +241,13 @@ pub enum Event {
     ReaderUnblocked {
         /// Member.
         member: String,
+    },
+    /// A member's state folder was emptied, between two of its lives.
+    StateWiped {
+        /// Member.
+        member: String,
+        /// Files and folders that stood in it.
+        entries: u64,
     },
     /// A reader process ended.
     Exited {
@@ -338,6 +357,16 @@ pub enum Event {
         offset: u64,
         /// Error code; 0 means committed.
         code: i16,
+    },
+    /// A client was told where to go: a Metadata or FindCoordinator answer named another broker than the client was told
+    /// last, or told it for the first time.
+    WireTold {
+        /// `client.id`.
+        client: String,
+        /// For what.
+        place: Place,
+        /// The broker; -1 for none.
+        node: i32,
     },
     /// The emulated cluster did what a real one would not; the run is void.
     Deviation {
@@ -497,6 +526,12 @@ pub enum ConnectionChange {
     Held,
     /// Bytes on it waited for a throttle or delay.
     Slowed,
+    /// The link reset it in the middle of a response.
+    CutInResponse,
+    /// The link closed it, as a broker does where nothing went either way for the time that `cluster.idle` gives.
+    ClosedIdle,
+    /// A connect got no answer: neither accepted nor refused.
+    Unanswered,
 }
 
 /// A group member's standing, read from the wire.
@@ -527,6 +562,21 @@ pub enum GroupChange {
         /// `LeaveGroup`, or the error code's name.
         how: String,
     },
+}
+
+/// What a broker is in charge of.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Place {
+    /// A partition, which it leads.
+    Partition {
+        /// Topic.
+        topic: String,
+        /// Partition.
+        partition: u32,
+    },
+    /// A group, which it coordinates.
+    Group(String),
 }
 
 /// What a cure renewed.

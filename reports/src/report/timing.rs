@@ -60,6 +60,10 @@ impl Clock {
                 }
             },
             Event::Spawned { member, .. } => {
+                // Making its process is the first part of the reader's start.
+                if let Some((Stage::Starting, since)) = self.stage {
+                    self.reader.push((since, at_us));
+                }
                 self.spawned.insert(member.clone(), at_us);
             }
             Event::Asked {

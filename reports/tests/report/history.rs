@@ -219,6 +219,7 @@ impl History {
                 member: "r1".into(),
                 pid: Some(4711),
                 command: vec!["python3".into(), "adapter.py".into()],
+                neutral: false,
             },
         );
         let hello = Hello {

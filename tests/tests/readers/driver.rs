@@ -275,6 +275,8 @@ pub(crate) fn start(kind: Kind, cluster: &Cluster) -> Start {
         reset: Reset::Earliest,
         isolation: Isolation::ReadUncommitted,
         session_ms: (kind == Kind::Group).then_some(6_000),
+        heartbeat_ms: None,
+        max_poll_ms: None,
         state_dir: None,
         options: Default::default(),
     }

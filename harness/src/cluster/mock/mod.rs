@@ -15,7 +15,7 @@ mod ffi;
 mod pipe;
 mod wake;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -89,7 +89,8 @@ struct Shared {
 #[derive(Default)]
 struct State {
     down: BTreeSet<NodeId>,
-    topics: BTreeSet<String>,
+    /// Topics, and the brokers that may lead their partitions; none named means every replica.
+    topics: BTreeMap<String, Vec<NodeId>>,
     groups: BTreeSet<String>,
 }
 
@@ -145,21 +146,15 @@ impl Cluster for MockCluster {
                 replicas: number(topic.replicas),
             })
             .await?;
+        let mut leaders = topic.brokers.clone();
         // With a replica on every broker the mock lets broker 1 lead every partition; a real cluster spreads leaders.
-        let brokers = number(topic.replicas);
-        if brokers > 1 && brokers as usize == shared.brokers.len() {
-            for partition in 0..number(topic.partitions) {
-                shared
-                    .control
-                    .order(Command::Lead {
-                        topic: topic.name.clone(),
-                        partition,
-                        node: partition % brokers + 1,
-                    })
-                    .await?;
-            }
+        if leaders.is_empty() && topic.replicas > 1 && topic.replicas as usize == shared.brokers.len() {
+            leaders = shared.brokers.iter().map(|(node, _)| *node).collect();
         }
-        shared.state().topics.insert(topic.name.clone());
+        for (partition, &node) in (0..number(topic.partitions)).zip(leaders.iter().cycle()) {
+            shared.lead(&topic.name, partition, node).await?;
+        }
+        shared.state().topics.insert(topic.name.clone(), topic.brokers.clone());
         Ok(())
     }
 
@@ -187,6 +182,48 @@ impl Cluster for MockCluster {
         Ok(format!(
             "broker {node}: {address} accepts and answers Metadata with brokers {nodes:?}"
         ))
+    }
+
+    fn live(&self) -> Vec<NodeId> {
+        self.shared.live().into_iter().map(|(node, _)| node).collect()
+    }
+
+    async fn move_leader(&self, topic: &str, partition: u32, to: NodeId) -> Result<String, ClusterError> {
+        self.shared.check_up(to)?;
+        {
+            let _no_election = self.shared.electing.lock().await;
+            self.shared
+                .lead(topic, i32::try_from(partition).unwrap_or(i32::MAX), to)
+                .await?;
+        }
+        let what = format!("that broker {to} leads {topic}-{partition}");
+        names(&what, to, || self.leader(topic, partition)).await?;
+        Ok(format!("Metadata names broker {to} the leader of {topic}-{partition}"))
+    }
+
+    async fn move_coordinator(&self, group: &str, to: NodeId) -> Result<String, ClusterError> {
+        self.shared.check_up(to)?;
+        self.note_group(group);
+        {
+            let _no_election = self.shared.electing.lock().await;
+            let group = group.to_owned();
+            self.shared
+                .control
+                .order(Command::Coordinate { group, node: to })
+                .await?;
+        }
+        let what = format!("that broker {to} coordinates group {group}");
+        names(&what, to, || self.coordinator(group)).await?;
+        Ok(format!(
+            "FindCoordinator names broker {to} the coordinator of group {group}"
+        ))
+    }
+
+    async fn members(&self) -> Result<Vec<NodeId>, ClusterError> {
+        let metadata = self.shared.metadata(&[]).await?;
+        let mut nodes: Vec<NodeId> = metadata.brokers.iter().map(|broker| broker.node_id.0).collect();
+        nodes.sort_unstable();
+        Ok(nodes)
     }
 
     async fn leader(&self, topic: &str, partition: u32) -> Result<NodeId, ClusterError> {
@@ -260,6 +297,24 @@ impl Shared {
             .collect()
     }
 
+    /// Refuses a broker that is unknown or down.
+    fn check_up(&self, node: NodeId) -> Result<(), ClusterError> {
+        self.address(node)?;
+        if self.state().down.contains(&node) {
+            return Err(ClusterError::Refused {
+                cluster: MOCK,
+                command: format!("broker {node} in charge"),
+                answer: "it is down".to_owned(),
+            });
+        }
+        Ok(())
+    }
+
+    async fn lead(&self, topic: &str, partition: i32, node: NodeId) -> Result<(), ClusterError> {
+        let topic = topic.to_owned();
+        self.control.order(Command::Lead { topic, partition, node }).await
+    }
+
     fn any_live(&self) -> Result<SocketAddr, ClusterError> {
         self.live()
             .first()
@@ -285,7 +340,7 @@ impl Shared {
 
     async fn elect_after(&self, election: Duration) {
         // The time that a real cluster takes to notice and elect is the fault's own, and the plan names it.
-        direct::before_the_next_look(election).await;
+        crate::before_the_next_look(election).await;
         self.elect().await;
     }
 
@@ -306,11 +361,12 @@ impl Shared {
     }
 
     async fn elect_leaders(&self) -> Result<(), ClusterError> {
-        let topics: Vec<String> = self.state().topics.iter().cloned().collect();
+        let topics = self.state().topics.clone();
         if topics.is_empty() {
             return Ok(());
         }
-        let metadata = self.metadata(&topics).await?;
+        let names: Vec<String> = topics.keys().cloned().collect();
+        let metadata = self.metadata(&names).await?;
         let live: Vec<NodeId> = self.live().iter().map(|(node, _)| *node).collect();
         for topic in &metadata.topics {
             let name = topic.name.as_ref().map_or("", |name| name.0.as_str());
@@ -318,15 +374,12 @@ impl Shared {
                 if live.contains(&partition.leader_id.0) {
                     continue;
                 }
-                let replicas = partition.replica_nodes.iter().map(|node| node.0);
-                if let Some(node) = replicas.into_iter().find(|node| live.contains(node)) {
-                    self.control
-                        .order(Command::Lead {
-                            topic: name.to_owned(),
-                            partition: partition.partition_index,
-                            node,
-                        })
-                        .await?;
+                // The mock puts replicas where it likes; those that the plan names are what counts.
+                let named = topics.get(name).filter(|brokers| !brokers.is_empty());
+                let replicas = partition.replica_nodes.iter().map(|node| node.0).collect();
+                let mut heirs = named.unwrap_or(&replicas).iter();
+                if let Some(&node) = heirs.find(|node| live.contains(node)) {
+                    self.lead(name, partition.partition_index, node).await?;
                 }
             }
         }
@@ -377,7 +430,30 @@ async fn refuses(address: SocketAddr) -> Result<u32, ClusterError> {
                 last_seen,
             });
         }
-        direct::before_the_next_look(PROBE_EVERY).await;
+        crate::before_the_next_look(PROBE_EVERY).await;
+    }
+}
+
+/// Waits until a broker says that `to` is in charge.
+async fn names<F>(what: &str, to: NodeId, mut in_charge: impl FnMut() -> F) -> Result<(), ClusterError>
+where
+    F: Future<Output = Result<NodeId, ClusterError>> + Send,
+{
+    let deadline = tokio::time::Instant::now() + PORT_WITHIN;
+    loop {
+        let last_seen = match in_charge().await {
+            Ok(node) if node == to => return Ok(()),
+            Ok(node) => format!("it is broker {node}"),
+            Err(cause) => crate::chain(&cause),
+        };
+        if tokio::time::Instant::now() >= deadline {
+            return Err(ClusterError::TimedOut {
+                what: what.to_owned(),
+                within: PORT_WITHIN,
+                last_seen,
+            });
+        }
+        crate::before_the_next_look(PROBE_EVERY).await;
     }
 }
 
@@ -388,7 +464,7 @@ async fn serves(address: SocketAddr) -> Result<Vec<NodeId>, ClusterError> {
         match direct::metadata(address, CLIENT, &[], ANSWER_WITHIN).await {
             Ok(metadata) => return Ok(metadata.brokers.iter().map(|broker| broker.node_id.0).collect()),
             Err(cause) if tokio::time::Instant::now() >= deadline => return Err(refused("Metadata")(cause)),
-            Err(_) => direct::before_the_next_look(PROBE_EVERY).await,
+            Err(_) => crate::before_the_next_look(PROBE_EVERY).await,
         }
     }
 }

@@ -44,6 +44,13 @@ impl Facts {
         asked.any(|asked| asked.command == "start" && asked.answer.is_none())
     }
 
+    /// Whether a command of this name was asked of some member that lives, and is not answered.
+    pub fn is_in_flight(&self, command: &str) -> bool {
+        self.asked()
+            .iter()
+            .any(|asked| asked.command == command && asked.answer.is_none() && self.is_alive(&asked.member))
+    }
+
     /// Whether a reader can no longer do anything that is waited for: its processes are gone, or nothing that its adapter
     /// says is believed.
     pub fn nothing_can_come(&self) -> bool {
@@ -105,7 +112,10 @@ impl Facts {
         for connection in self.wire().connections.iter().filter(|one| one.at.n >= mark.n) {
             let client = connection.client.as_str();
             match connection.change {
-                ConnectionChange::ClosedByBroker | ConnectionChange::ResetByLink => {
+                ConnectionChange::ClosedByBroker
+                | ConnectionChange::ResetByLink
+                | ConnectionChange::CutInResponse
+                | ConnectionChange::ClosedIdle => {
                     cut_off.insert(client);
                 }
                 // One that never said whose it is may be the harness's own probe of a port.

@@ -16,6 +16,7 @@ mod faults;
 mod life;
 mod live;
 mod log;
+mod neutral;
 mod observe;
 mod observe_reader;
 mod observe_wire;
@@ -27,7 +28,7 @@ mod runset;
 mod snapshot;
 mod wire;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use brokerfall_report::exception::{Exception, Origin};
 use brokerfall_report::history::{FailureOf, LogEnd, Opened, Phase, Proof, Renewed, SentinelRecord, Stage};
@@ -41,7 +42,7 @@ pub use owners::Owned;
 pub use reads::{Mark, Reach, Reads, Segment};
 pub use runset::RunSet;
 pub use snapshot::{Snapshot, partition_of};
-pub use wire::{Answer, Commit, Connection, Standing, Window, Wire};
+pub use wire::{Answer, Commit, Connection, Standing, Told, Window, Wire};
 
 /// When something happened: the number of its event and its time, microseconds since the run was opened. What a reader
 /// says carries the time at which it happened there, not that of its receipt.
@@ -60,6 +61,14 @@ pub struct Partition {
     pub log: Log,
     /// What readers were given.
     pub reads: Reads,
+}
+
+/// Partitions that a topic got in the run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Added {
+    at: Moment,
+    topic: String,
+    to: u32,
 }
 
 /// A sentinel round.
@@ -163,6 +172,8 @@ pub struct Member {
     pub hello: Option<Hello>,
     /// Its adapter said anything at all.
     pub spoke: bool,
+    /// Lives from this index on know nothing of what those before them kept in the state folder.
+    pub wiped: usize,
     /// What it was to reach, each time it was started.
     pub targets: Vec<(Moment, Vec<LogEnd>)>,
 }
@@ -188,6 +199,10 @@ pub struct Troubles {
     pub interrupted: Option<(u64, String)>,
 }
 
+/// Stands for the lives of neutral members among deliveries. What they were given counts as read by the group; nothing else
+/// of them is judged, so that they are no members here and have no [`Life`].
+pub(crate) const NEUTRAL: usize = usize::MAX;
+
 /// What a history says so far.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Facts {
@@ -205,6 +220,8 @@ pub struct Facts {
     asked: Vec<Asked>,
     snapshots: Vec<Snapshot>,
     wire: Wire,
+    added: Vec<Added>,
+    neutrals: BTreeSet<String>,
     excuses: Vec<Excuse>,
     struck: Vec<(Moment, usize, CallbackCall, bool)>,
     seen: BTreeMap<String, Seen>,

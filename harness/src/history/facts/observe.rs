@@ -3,7 +3,7 @@
 use brokerfall_report::history::{Entry, Event, Grade, StepState};
 use brokerfall_report::protocol::Kind;
 
-use super::{Asked, Cure, Excuse, Exit, Facts, Fault, Left, Life, Moment, Sentinel, Snapshot};
+use super::{Added, Asked, Cure, Excuse, Exit, Facts, Fault, Left, Life, Moment, Sentinel, Snapshot};
 
 impl Facts {
     /// Takes in one entry.
@@ -41,19 +41,25 @@ impl Facts {
             | Event::Watermarks { .. }
             | Event::Scanned { .. }
             | Event::Targets { .. }
+            | Event::PartitionsAdded { .. }
             | Event::Sentinel { .. } => self.observe_oracle(at, &entry.event),
             Event::Quiet => self.quiet = self.quiet.or(Some(at)),
             Event::Wire { .. }
             | Event::WireError { .. }
             | Event::WireConnection { .. }
             | Event::WireGroup { .. }
-            | Event::WireCommit { .. } => self.observe_wire(at, &entry.event),
+            | Event::WireCommit { .. }
+            | Event::WireTold { .. } => self.observe_wire(at, &entry.event),
             Event::Reader {
                 member,
                 inc,
                 reader_us,
                 event,
             } => {
+                if self.neutrals.contains(member) {
+                    self.observe_neutral(at, event);
+                    return;
+                }
                 // A reader's clock can only be behind the receipt; ahead would be the clock estimate's error.
                 let us = (*reader_us).min(at.us);
                 let life = self.life_of(member, *inc, Moment { n: at.n, us });
@@ -76,6 +82,10 @@ impl Facts {
             }
             Event::Interrupted { signal } => self.troubles.interrupted = Some((at.n, signal.clone())),
             Event::Closed => self.closed = Some(at),
+            Event::StateWiped { member, .. } => {
+                let next = self.lives.len();
+                self.members.entry(member.clone()).or_default().wiped = next;
+            }
             Event::Spawned { .. }
             | Event::Asked { .. }
             | Event::ProtocolBroken { .. }
@@ -179,9 +189,15 @@ impl Facts {
                     .targets
                     .push((at, ends.clone()));
             }
+            Event::PartitionsAdded { topic, to, .. } => self.added.push(Added {
+                at,
+                topic: topic.clone(),
+                to: *to,
+            }),
             Event::Sentinel { round, records } => {
                 let records = records
                     .iter()
+                    .filter(|record| self.is_planned(&record.topic, record.partition))
                     .map(|record| {
                         let reads = self.partition(&record.topic, record.partition).map(|p| &p.reads);
                         // A fast reader can have it before the acknowledgement is recorded.
@@ -200,6 +216,9 @@ impl Facts {
     }
 
     fn observe_process(&mut self, at: Moment, event: &Event) {
+        if self.observe_neutral_process(at, event) {
+            return;
+        }
         match event {
             Event::Spawned { member, .. } => {
                 let process = self.processes;
@@ -336,9 +355,10 @@ impl Facts {
             life.over = Some(at);
         }
         let index = self.lives.len();
+        let goes_on = self.goes_on(member, index);
         self.lives.push(Life::new(member, process, inc, at));
         self.members.entry(member.to_owned()).or_default().lives.push(index);
-        if self.kind() != Kind::Group {
+        if self.kind() != Kind::Group && !goes_on {
             for partition in self.topics.values_mut().flat_map(|topic| topic.values_mut()) {
                 partition.reads.mark(at, None);
             }
@@ -351,10 +371,14 @@ impl Facts {
         let group = self.kind() == Kind::Group;
         let mut position = None;
         if let Some(facts) = self.partition(topic, partition) {
-            for &life in facts.reads.reach.keys() {
-                let counts = group || self.lives.get(life).is_some_and(|life| life.over.is_none());
+            for &index in facts.reads.reach.keys() {
+                let counts = group
+                    || self
+                        .lives
+                        .get(index)
+                        .is_some_and(|life| life.over.is_none() || self.goes_on(&life.member, index + 1));
                 if counts {
-                    position = position.max(facts.reads.position_of(life, &facts.log, self.trusts_told(life)));
+                    position = position.max(facts.reads.position_of(index, &facts.log, self.trusts_told(index)));
                 }
             }
         }

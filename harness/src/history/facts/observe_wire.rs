@@ -2,7 +2,7 @@
 
 use brokerfall_report::history::{Event, GroupChange};
 
-use super::{Answer, Commit, Connection, Excuse, Facts, Moment, Standing, Window};
+use super::{Answer, Commit, Connection, Excuse, Facts, Moment, Standing, Told, Window};
 
 /// Error codes after which a position may go back: the log is not what the reader thought, or the group moves.
 const EXCUSING_CODES: [&str; 6] = [
@@ -17,6 +17,9 @@ const EXCUSING_CODES: [&str; 6] = [
 impl Facts {
     pub(super) fn observe_wire(&mut self, at: Moment, event: &Event) {
         match event {
+            // Evidence, triggers and limits are about the reader under test.
+            Event::Wire { client, .. } | Event::WireError { client, .. } | Event::WireConnection { client, .. }
+                if self.is_stranger(client) => {}
             Event::Wire {
                 client,
                 span_us,
@@ -77,6 +80,12 @@ impl Facts {
                 node: *node,
                 change: *change,
                 count: *count,
+            }),
+            Event::WireTold { client, place, node } if !self.is_stranger(client) => self.wire.told.push(Told {
+                at,
+                client: client.clone(),
+                place: place.clone(),
+                node: *node,
             }),
             Event::WireGroup { client, change, .. } => {
                 if !matches!(change, GroupChange::Alive { .. }) {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use brokerfall_report::history::{Generator, LogEnd, Opened, Stage};
+use brokerfall_report::history::{Generator, LogEnd, Opened, Stage, TopicInfo};
 use brokerfall_report::protocol::{Kind, Reset};
 
 use super::{Cure, Facts, Faults, Left, Log, Moment, Partition, Seen, Sentinel, Troubles, Wire, not_tombstone};
@@ -220,14 +220,41 @@ impl Facts {
     }
 
     /// Every partition of the plan that the reader reads.
+    /// Partitions that a topic got in the run are read by tables and groups, which read a topic; a reader of kind assign
+    /// reads what it was told, and learns of them when it is started again.
     pub fn planned_partitions(&self) -> Vec<(&str, u32)> {
         self.opened().map_or_else(Vec::new, |opened| {
             opened
                 .topics
                 .iter()
-                .flat_map(|topic| (0..topic.partitions).map(|p| (topic.name.as_str(), p)))
+                .flat_map(|topic| (0..self.partitions_of(topic)).map(|p| (topic.name.as_str(), p)))
                 .collect()
         })
+    }
+
+    /// Whether the reader reads this partition; before the plan is known, every one.
+    pub fn is_planned(&self, topic: &str, partition: u32) -> bool {
+        self.opened().is_none_or(|opened| {
+            let known = opened.topics.iter().find(|known| known.name == topic);
+            known.is_some_and(|known| partition < self.partitions_of(known))
+        })
+    }
+
+    /// How many partitions of a topic the reader reads.
+    fn partitions_of(&self, topic: &TopicInfo) -> u32 {
+        let added = self.added.iter().filter(|added| added.topic == topic.name);
+        added
+            .filter(|added| self.kind() != Kind::Assign || self.was_started_since(added.at))
+            .map(|added| added.to)
+            .fold(topic.partitions, u32::max)
+    }
+
+    /// Whether the patient was told to start after a moment.
+    fn was_started_since(&self, moment: Moment) -> bool {
+        let end = self.end();
+        self.asked
+            .iter()
+            .any(|asked| asked.command == "start" && asked.at.n > moment.n && asked.at.n < end.n)
     }
 
     // Progress.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use brokerfall_report::protocol::{CallbackCall, Hello, Kind, RECORDS_IDS, RECORDS_OFFSETS};
+use brokerfall_report::protocol::{CallbackCall, Hello, Kind, RECORDS_IDS, RECORDS_OFFSETS, STATE};
 
 use super::{Asked, Ended, Excuse, Facts, Life, Member, Moment, Snapshot};
 
@@ -61,6 +61,13 @@ impl Facts {
     pub fn has_capability(&self, member: &str, name: &str) -> bool {
         self.hello(member)
             .is_some_and(|hello| hello.capabilities.iter().any(|capability| capability == name))
+    }
+
+    /// Whether a life of a member goes on where its earlier ones were: its adapter keeps state, and that was not wiped
+    /// before the life.
+    pub(crate) fn goes_on(&self, member: &str, life: usize) -> bool {
+        let wiped = self.members.get(member).map_or(0, |member| member.wiped);
+        self.has_capability(member, STATE) && life > wiped
     }
 
     /// Whether the reader tells tombstones as records: a table without offsets knows only their keys.

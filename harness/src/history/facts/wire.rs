@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use brokerfall_report::exception::Code;
-use brokerfall_report::history::{ConnectionChange, GroupChange};
+use brokerfall_report::history::{ConnectionChange, GroupChange, Place};
 
 use super::{Facts, Moment};
 
@@ -93,6 +93,19 @@ pub struct Connection {
     pub count: u64,
 }
 
+/// A client was told who leads or coordinates, where that was news to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Told {
+    /// When.
+    pub at: Moment,
+    /// `client.id`.
+    pub client: String,
+    /// Of what.
+    pub place: Place,
+    /// The broker; -1 for none.
+    pub node: i32,
+}
+
 /// Everything that the link saw.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wire {
@@ -106,6 +119,8 @@ pub struct Wire {
     pub standings: Vec<Standing>,
     /// Commits in order.
     pub commits: Vec<Commit>,
+    /// Who was told where to go, in order.
+    pub told: Vec<Told>,
     /// Highest fetch offset per topic and partition.
     pub fetched: BTreeMap<String, BTreeMap<u32, u64>>,
 }
@@ -133,6 +148,28 @@ impl Facts {
             .filter(|answer| answer.api == api && answer.code.name == code)
             .filter(|answer| answer.topic.as_deref() == Some(topic) && answer.partition == Some(partition))
             .fold(0, |sum, answer| sum.saturating_add(answer.count))
+    }
+
+    /// Answers of any api from event `mark` on in which a broker said with this code that it is not the one to ask: about
+    /// a partition, or (for `place` `None`) about anything.
+    pub fn turned_away_since(&self, mark: u64, code: &str, place: Option<(&str, u32)>) -> u64 {
+        self.wire
+            .answers
+            .iter()
+            .filter(|answer| answer.at.n >= mark && answer.injected_by.is_none() && answer.code.name == code)
+            .filter(|answer| {
+                place.is_none_or(|(topic, partition)| {
+                    answer.topic.as_deref() == Some(topic) && answer.partition == Some(partition)
+                })
+            })
+            .fold(0, |sum, answer| sum.saturating_add(answer.count))
+    }
+
+    /// The first time from event `mark` on that a client of the reader was told of another broker than `from` in charge.
+    pub fn told_since(&self, mark: u64, place: &Place, from: i32) -> Option<&Told> {
+        let told = self.wire.told.iter();
+        told.filter(|told| told.at.n >= mark && told.node > 0 && told.node != from)
+            .find(|told| told.place == *place)
     }
 
     /// Answers that a fault's rule put on the wire.

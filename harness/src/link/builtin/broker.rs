@@ -1,6 +1,6 @@
 //! One broker as the link stands in front of it: its port, whether it is alive, and the cuts in force on it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::cut::Control;
 use super::ports::Port;
-use super::{Cut, CutHeal, CutId, CutMode, LinkError, Shared, connection};
+use super::{Connects, Cut, CutHeal, CutId, CutMode, LinkError, Shared, connection};
 use crate::cluster::NodeId;
 
 /// First and longest pause between two looks at a broker that is away. The listener is back at most this much later than
@@ -34,8 +34,12 @@ pub(super) struct Broker {
     /// The link's own address for it.
     pub(super) address: SocketAddr,
     gate: Mutex<Gate>,
-    /// The listener that accepts now, as a number that rises; absent while the port refuses.
-    listening: watch::Sender<Option<u64>>,
+    /// What the port does now.
+    door: watch::Sender<Door>,
+    /// The latest door that was shut and found to answer nobody.
+    shut: watch::Sender<u64>,
+    /// Ends of connections that the link made to its own port so that it answers nobody else.
+    stoppers: Mutex<HashSet<SocketAddr>>,
     /// Whether the broker is known to accept connections.
     alive: watch::Sender<bool>,
     control: watch::Sender<Control>,
@@ -46,10 +50,24 @@ pub(super) struct Broker {
     moved: Notify,
 }
 
+/// What a port does with connects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    Accepts,
+    /// Neither accepts nor refuses.
+    Shut,
+    Refuses,
+}
+
+/// A state and its number, which rises with each change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Door {
+    pub(super) state: State,
+    pub(super) number: u64,
+}
+
 struct Gate {
     port: Port,
-    listens: bool,
-    listeners: u64,
     alive: bool,
     /// It is about to die: that it still accepts means nothing until it has refused once.
     going: bool,
@@ -83,14 +101,17 @@ impl Broker {
             address: port.address(),
             gate: Mutex::new(Gate {
                 port,
-                listens: false,
-                listeners: 0,
                 alive: true,
                 going: false,
                 closed: false,
                 cuts: BTreeMap::new(),
             }),
-            listening: watch::Sender::new(None),
+            door: watch::Sender::new(Door {
+                state: State::Refuses,
+                number: 0,
+            }),
+            shut: watch::Sender::new(0),
+            stoppers: Mutex::new(HashSet::new()),
             alive: watch::Sender::new(true),
             control: watch::Sender::new(Control::default()),
             look: Notify::new(),
@@ -247,27 +268,70 @@ impl Broker {
     /// Makes the port listen or refuse, as it should.
     fn reconcile(&self, gate: &mut Gate) -> Result<(), LinkError> {
         let refuses = gate.cuts.values().any(|cut| cut.mode == CutMode::Refuse);
-        let listens = gate.alive && !refuses && !gate.closed;
-        if listens != gate.listens {
-            let done = if listens {
-                gate.port.listen()
-            } else {
-                gate.port.refuse()
+        let leaves_unanswered = |cut: &Cut| cut.mode == CutMode::Hold && cut.connects == Connects::Unanswered;
+        // Refusing comes first: that a broker is dead is proven by a connect that is refused.
+        let state = if !gate.alive || refuses || gate.closed {
+            State::Refuses
+        } else if gate.cuts.values().any(leaves_unanswered) {
+            State::Shut
+        } else {
+            State::Accepts
+        };
+        let now = *self.door.borrow();
+        if state != now.state {
+            let (done, what) = match state {
+                State::Accepts => (gate.port.listen(), "listen"),
+                State::Shut => (gate.port.leave_unanswered(), "leave connects unanswered"),
+                State::Refuses => (gate.port.refuse(), "refuse"),
             };
             done.map_err(|source| LinkError::Io {
-                what: format!(
-                    "cannot make {} {}",
-                    self.address,
-                    if listens { "listen" } else { "refuse" }
-                ),
+                what: format!("cannot make {} {what}", self.address),
                 source,
             })?;
-            gate.listens = listens;
-            gate.listeners += 1;
-            self.listening.send_replace(listens.then_some(gate.listeners));
+            if state == State::Refuses {
+                // What waited to be accepted is reset.
+                self.stoppers().clear();
+            }
+            let number = now.number + 1;
+            self.door.send_replace(Door { state, number });
         }
         self.alive.send_replace(gate.alive);
         Ok(())
+    }
+
+    /// Whether the port accepts.
+    pub(super) fn is_open(&self) -> bool {
+        self.door.borrow().state == State::Accepts
+    }
+
+    /// What the port does.
+    pub(super) fn door(&self) -> watch::Receiver<Door> {
+        self.door.subscribe()
+    }
+
+    /// The port, in this state, was found to answer nobody.
+    pub(super) fn answers_nobody(&self, number: u64) {
+        self.shut.send_replace(number);
+    }
+
+    /// Returns when the port answers nobody, where a cut wants that.
+    pub(super) async fn shut(&self, within: Duration) -> Result<(), LinkError> {
+        let mut shut = self.shut.subscribe();
+        let answers_nobody = shut.wait_for(|number| {
+            let door = *self.door.borrow();
+            door.state != State::Shut || door.number == *number
+        });
+        match timeout(within, answers_nobody).await {
+            Ok(_) => Ok(()),
+            Err(_) => Err(LinkError::TimedOut {
+                what: format!("that a connect to {} gets no answer", self.address),
+                within,
+            }),
+        }
+    }
+
+    pub(super) fn stoppers(&self) -> MutexGuard<'_, HashSet<SocketAddr>> {
+        crate::lock(&self.stoppers)
     }
 
     fn listener(&self) -> std::io::Result<tokio::net::TcpListener> {
@@ -297,6 +361,16 @@ impl LiveGuard {
         }
     }
 
+    /// Seeds for what the two directions of the connection draw, requests first: the same for the same run, broker and
+    /// number of the connection.
+    pub(super) fn seeds(&self, run: u64) -> (u64, u64) {
+        let node = u64::from(self.broker.node.unsigned_abs());
+        let of_connection = run ^ (node << 48) ^ (self.id << 1);
+        // Multiplied by an odd number, so that neighbours are far apart.
+        let spread = |seed: u64| seed.wrapping_mul(0xd134_2543_de82_ef95);
+        (spread(of_connection), spread(of_connection | 1))
+    }
+
     pub(super) fn set_client(&self, client: &str) {
         client.clone_into(&mut self.live.client());
     }
@@ -317,12 +391,15 @@ impl Drop for LiveGuard {
 /// Accepts connections while the port listens.
 pub(super) async fn accept(shared: Arc<Shared>, broker: Arc<Broker>) {
     let mut stop = shared.stop.subscribe();
-    let mut listening = broker.listening.subscribe();
+    let mut door = broker.door();
     loop {
-        let number = tokio::select! {
+        let opened = tokio::select! {
             _ = stop.wait_for(|stop| *stop) => return,
-            // An error means that the broker is gone, which this task keeps from happening.
-            number = listening.wait_for(Option::is_some) => number.map(|number| *number).unwrap_or_default(),
+            opened = door.wait_for(|door| door.state == State::Accepts) => match opened {
+                Ok(opened) => *opened,
+                // The sender lives in the broker, which this task holds.
+                Err(_) => return,
+            },
         };
         let listener = match broker.listener() {
             Ok(listener) => listener,
@@ -332,10 +409,11 @@ pub(super) async fn accept(shared: Arc<Shared>, broker: Arc<Broker>) {
             let accepted = tokio::select! {
                 biased;
                 _ = stop.wait_for(|stop| *stop) => return,
-                _ = listening.wait_for(|now| *now != number) => break,
+                _ = door.wait_for(|now| *now != opened) => break,
                 accepted = listener.accept() => accepted,
             };
             match accepted {
+                Ok((_, from)) if broker.stoppers().remove(&from) => {}
                 Ok((client, _)) => {
                     let guard = broker.register();
                     shared.spawn(connection::serve(

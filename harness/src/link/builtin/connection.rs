@@ -22,28 +22,31 @@ use super::broker::{Broker, LiveGuard};
 use super::cut::Control;
 use super::exchange::{Exchange, Mark};
 use super::frame::{Frames, RequestHeader};
+use super::idle::Idle;
 use super::lane::{Lane, Read, Wait};
 
 /// How often a held connection is looked at: a socket that is not read cannot be waited on without waking all the time.
-const HELD_TICK: Duration = Duration::from_millis(20);
+pub(super) const HELD_TICK: Duration = Duration::from_millis(20);
 /// Rounds after which a busy connection lets others run.
 const ROUNDS: u32 = 32;
 
 /// How a connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
-    /// Both sides sent FIN.
+pub(super) enum End {
+    /// FIN at both sides.
     Closed,
     /// An RST, to be passed on to the other side.
     Reset(Side),
     /// A cut resets it.
     Cut,
+    /// A cut resets it in the middle of a response.
+    Severed,
     /// The link ends.
     Stopped,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Side {
+pub(super) enum Side {
     Client,
     Broker,
 }
@@ -73,11 +76,11 @@ pub(super) async fn serve(shared: Arc<Shared>, broker: Arc<Broker>, client: TcpS
     connection.finish(end, upstream);
 }
 
-struct Connection {
-    shared: Arc<Shared>,
+pub(super) struct Connection {
+    pub(super) shared: Arc<Shared>,
     broker: Arc<Broker>,
-    guard: LiveGuard,
-    client: TcpStream,
+    pub(super) guard: LiveGuard,
+    pub(super) client: TcpStream,
     exchange: Exchange,
     /// Its opening is recorded, with the client id that it told.
     introduced: bool,
@@ -140,7 +143,9 @@ impl Connection {
     }
 
     async fn relay(&mut self, control: &mut watch::Receiver<Control>, upstream: &TcpStream) -> End {
-        let (mut up, mut down) = (Lane::default(), Lane::default());
+        let (up_seed, down_seed) = self.guard.seeds(self.shared.options.seed);
+        let (mut up, mut down) = (Lane::new(up_seed), Lane::new(down_seed));
+        let mut idle = self.shared.options.idle.map(Idle::new);
         let mut sync = self.shared.sync_gate.subscribe();
         let mut rounds = 0;
         loop {
@@ -167,7 +172,13 @@ impl Connection {
             if up.fin_sent && down.fin_sent {
                 return End::Closed;
             }
+            if down.severed && !down.has_queued() {
+                return End::Severed;
+            }
             if moved {
+                if let Some(idle) = &mut idle {
+                    idle.moved();
+                }
                 rounds += 1;
                 if rounds % ROUNDS == 0 {
                     tokio::task::yield_now().await;
@@ -177,6 +188,12 @@ impl Connection {
             let mut until = earliest(up_wait.until, down_wait.until);
             if (now.up.slows() && up_wait.until.is_some()) || (now.down.slows() && down_wait.until.is_some()) {
                 self.record_slowed(&now);
+            }
+            if let Some(idle) = &mut idle {
+                idle.waits();
+                if now.holds() {
+                    idle.looked(upstream);
+                }
             }
             if now.holds() {
                 self.watch_held(&now, &up, &down, upstream);
@@ -192,6 +209,11 @@ impl Connection {
                 _ = ready(upstream, broker_wants), if broker_wants.is_some() => {}
                 () = sleep_until(until.unwrap_or_else(Instant::now)), if until.is_some() => {}
                 _ = sync.changed(), if up_wait.sync => {}
+                () = Idle::fired(idle.as_mut()), if idle.is_some() => {
+                    if idle.as_mut().is_some_and(Idle::is_over) {
+                        return self.close_idle(control, up, down, upstream).await;
+                    }
+                }
             }
         }
     }
@@ -218,11 +240,11 @@ impl Connection {
                 Ok(Read::Bytes) => {
                     moved = true;
                     while let Some(bytes) = up.frames.next() {
-                        let mark = if up.frames.is_opaque() {
+                        let (bytes, mark) = if up.frames.is_opaque() {
                             self.give_up_reading(&mut down.frames);
-                            Mark::None
+                            (bytes, Mark::None)
                         } else {
-                            self.exchange.request(&bytes)
+                            self.exchange.request(bytes)
                         };
                         up.push(bytes, &now.up, mark);
                     }
@@ -246,37 +268,56 @@ impl Connection {
         down: &mut Lane,
         upstream: &TcpStream,
     ) -> Result<(Wait, bool), Side> {
-        let mut moved = false;
-        if down.is_hungry() {
-            match down.read(upstream) {
-                Ok(Read::Nothing) => {}
-                Ok(Read::Fin) => {
-                    moved = true;
-                    if let Some(rest) = down.frames.rest() {
-                        down.push(rest, &now.down, Mark::None);
-                    }
-                    self.closed_by_broker();
-                }
-                Ok(Read::Bytes) => {
-                    moved = true;
-                    while let Some(bytes) = down.frames.next() {
-                        let bytes = if down.frames.is_opaque() {
-                            self.give_up_reading(&mut up.frames);
-                            bytes
-                        } else {
-                            self.exchange.response(bytes)
-                        };
-                        down.push(bytes, &now.down, Mark::None);
-                    }
-                }
-                Err(_) => return Err(Side::Broker),
-            }
-        }
+        let moved = self.read_down(now, up, down, upstream)?;
         let wait = down
             .write(&self.client, &now.down, &self.shared.sync_gate)
             .map_err(|_| Side::Client)?;
         pass_fin(down, &self.client).map_err(|_| Side::Client)?;
         Ok((wait, moved))
+    }
+
+    /// Reads what the broker sends, without waiting. Returns whether there was anything.
+    pub(super) fn read_down(
+        &mut self,
+        now: &Control,
+        up: &mut Lane,
+        down: &mut Lane,
+        upstream: &TcpStream,
+    ) -> Result<bool, Side> {
+        if !down.is_hungry() {
+            return Ok(false);
+        }
+        match down.read(upstream) {
+            Ok(Read::Nothing) => return Ok(false),
+            Ok(Read::Fin) => {
+                if let Some(rest) = down.frames.rest() {
+                    down.push(rest, &now.down, Mark::None);
+                }
+                self.closed(Side::Broker, ConnectionChange::ClosedByBroker);
+            }
+            Ok(Read::Bytes) => {
+                while let Some(bytes) = down.frames.next() {
+                    if down.frames.is_opaque() {
+                        self.give_up_reading(&mut up.frames);
+                        down.push(bytes, &now.down, Mark::None);
+                        continue;
+                    }
+                    let api = now.severs.then(|| self.exchange.api_of(&bytes)).flatten();
+                    let mut bytes = self.exchange.response(bytes);
+                    let kept = api.and_then(|api| self.shared.severs.take(self.broker.node, api, bytes.len()));
+                    if let Some(kept) = kept {
+                        bytes.truncate(kept);
+                        down.severed = true;
+                    }
+                    down.push(bytes, &now.down, Mark::None);
+                    if down.severed {
+                        break;
+                    }
+                }
+            }
+            Err(_) => return Err(Side::Broker),
+        }
+        Ok(true)
     }
 
     /// One direction is no Kafka, so the other is not looked into either.
@@ -300,7 +341,7 @@ impl Connection {
     }
 
     /// Notices a client that closes its end of a connection that is not read: it is no longer open at the reader.
-    fn watch_held_client(&mut self) {
+    pub(super) fn watch_held_client(&mut self) {
         let ready = self.client.ready(Interest::READABLE).now_or_never();
         if matches!(ready, Some(Ok(ready)) if ready.is_read_closed()) {
             self.closed_by_client();
@@ -351,19 +392,20 @@ impl Connection {
     }
 
     fn closed_by_client(&mut self) {
-        if self.guard.closed_by_client() && self.first_close.is_none() {
-            self.first_close = Some(Side::Client);
-            self.opened();
-            self.record(ConnectionChange::ClosedByClient);
+        if self.guard.closed_by_client() {
+            self.closed(Side::Client, ConnectionChange::ClosedByClient);
         }
     }
 
-    fn closed_by_broker(&mut self) {
+    /// One side closed; only the first is recorded.
+    pub(super) fn closed(&mut self, side: Side, how: ConnectionChange) {
         if self.first_close.is_none() {
-            self.first_close = Some(Side::Broker);
+            self.first_close = Some(side);
             self.opened();
-            self.record(ConnectionChange::ClosedByBroker);
-            self.broker.look();
+            self.record(how);
+            if how == ConnectionChange::ClosedByBroker {
+                self.broker.look();
+            }
         }
     }
 
@@ -377,12 +419,13 @@ impl Connection {
         match end {
             End::Closed => {}
             End::Reset(Side::Client) => self.closed_by_client(),
-            End::Reset(Side::Broker) if self.reached => self.closed_by_broker(),
+            End::Reset(Side::Broker) if self.reached => self.closed(Side::Broker, ConnectionChange::ClosedByBroker),
             End::Reset(Side::Broker) => {
                 self.record(ConnectionChange::TurnedAway);
                 self.broker.look();
             }
             End::Cut => self.record(ConnectionChange::ResetByLink),
+            End::Severed => self.record(ConnectionChange::CutInResponse),
             End::Stopped => {}
         }
         if self.first_close == Some(Side::Client) {
@@ -399,7 +442,7 @@ impl Connection {
 }
 
 /// Sends FIN once everything before it is written.
-fn pass_fin(lane: &mut Lane, to: &TcpStream) -> io::Result<()> {
+pub(super) fn pass_fin(lane: &mut Lane, to: &TcpStream) -> io::Result<()> {
     if lane.ended && !lane.fin_sent && !lane.has_queued() {
         lane.fin_sent = true;
         match SockRef::from(to).shutdown(Shutdown::Write) {
@@ -412,7 +455,7 @@ fn pass_fin(lane: &mut Lane, to: &TcpStream) -> io::Result<()> {
 }
 
 /// Whether bytes wait in the socket, without taking them.
-fn is_readable(stream: &TcpStream) -> bool {
+pub(super) fn is_readable(stream: &TcpStream) -> bool {
     let peeked = stream.peek(&mut [0]).now_or_never();
     matches!(peeked, Some(Ok(len)) if len > 0)
 }
@@ -424,7 +467,7 @@ fn peek_client(stream: &TcpStream) -> Option<String> {
     RequestHeader::parse(start.get(..len)?).map(|header| header.client.to_owned())
 }
 
-async fn ready(stream: &TcpStream, interest: Option<Interest>) {
+pub(super) async fn ready(stream: &TcpStream, interest: Option<Interest>) {
     if let Some(interest) = interest {
         // OK to drop the result: whatever it is shows at the next read or write.
         let _ = stream.ready(interest).await;

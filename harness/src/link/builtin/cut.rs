@@ -15,6 +15,8 @@ pub(super) struct Control {
     pub(super) resets: bool,
     /// Connects are refused.
     pub(super) refuses: bool,
+    /// Connections may have to be cut in the middle of a response.
+    pub(super) severs: bool,
     /// The version with which the latest hold came in force: each is recorded for itself.
     pub(super) hold: u64,
     /// What the reader sends.
@@ -30,12 +32,14 @@ pub(super) struct Way {
     pub(super) held: bool,
     /// At most this many bytes a second.
     pub(super) bytes_per_s: Option<u64>,
-    /// Each chunk waits this long.
+    /// Each chunk waits this long, more or less.
     pub(super) delay: Duration,
+    /// How much more or less.
+    pub(super) jitter: Duration,
 }
 
 impl Control {
-    /// Composes cuts: holds and resets add up, the smallest throttle counts, delays sum up.
+    /// Composes cuts: holds and resets add up, the smallest throttle counts, delays and jitters sum up.
     pub(super) fn compose<'a>(version: u64, epoch: u64, hold: u64, cuts: impl Iterator<Item = &'a Cut>) -> Self {
         let mut control = Control {
             version,
@@ -47,6 +51,7 @@ impl Control {
             match cut.mode {
                 CutMode::Reset => control.resets = true,
                 CutMode::Refuse => control.refuses = true,
+                CutMode::MidResponse { .. } => control.severs = true,
                 CutMode::Hold | CutMode::Throttle { .. } | CutMode::Delay { .. } => {
                     if cut.direction != Direction::ToReader {
                         control.up.add(cut.mode);
@@ -84,8 +89,11 @@ impl Way {
                 let slowest = self.bytes_per_s.map_or(bytes_per_s, |now| now.min(bytes_per_s));
                 self.bytes_per_s = Some(slowest.max(1));
             }
-            CutMode::Delay { by } => self.delay += by,
-            CutMode::Reset | CutMode::Refuse => {}
+            CutMode::Delay { by, jitter } => {
+                self.delay += by;
+                self.jitter += jitter;
+            }
+            CutMode::Reset | CutMode::Refuse | CutMode::MidResponse { .. } => {}
         }
     }
 }
@@ -93,7 +101,7 @@ impl Way {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::link::CutHeal;
+    use crate::link::{Connects, CutHeal};
 
     fn cut(mode: CutMode, direction: Direction) -> Cut {
         Cut {
@@ -101,29 +109,32 @@ mod tests {
             mode,
             direction,
             heals: CutHeal::Keep,
+            connects: Connects::Accepted,
         }
     }
 
     #[test]
     fn overlapping_cuts_compose_per_direction() {
-        let by = Duration::from_millis(30);
+        let (by, jitter) = (Duration::from_millis(30), Duration::from_millis(10));
         let cuts = [
             cut(CutMode::Hold, Direction::ToBroker),
             cut(CutMode::Throttle { bytes_per_s: 500 }, Direction::Both),
             cut(CutMode::Throttle { bytes_per_s: 100 }, Direction::ToReader),
-            cut(CutMode::Delay { by }, Direction::Both),
-            cut(CutMode::Delay { by }, Direction::ToReader),
+            cut(CutMode::Delay { by, jitter }, Direction::Both),
+            cut(CutMode::Delay { by, jitter }, Direction::ToReader),
         ];
         let control = Control::compose(1, 0, 1, cuts.iter());
         let up = Way {
             held: true,
             bytes_per_s: Some(500),
             delay: by,
+            jitter,
         };
         let down = Way {
             held: false,
             bytes_per_s: Some(100),
             delay: by * 2,
+            jitter: jitter * 2,
         };
         assert_eq!((control.up, control.down), (up, down));
         assert!(control.holds() && !control.kills(0));

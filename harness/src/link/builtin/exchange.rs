@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use brokerfall_report::history::{Event, FailureOf};
 use bytes::{BufMut, Bytes, BytesMut};
-use kafka_protocol::messages::{ApiKey, ResponseHeader, ResponseKind};
+use kafka_protocol::messages::{ApiKey, MetadataRequest, RequestHeader as Header, ResponseHeader, ResponseKind};
 use kafka_protocol::protocol::{Decodable, Encodable};
 
 use super::cure::{self, LeaderSync, SyncGate};
@@ -92,21 +92,33 @@ impl Exchange {
         !self.pending.is_empty()
     }
 
-    /// Takes in a request on its way up.
-    pub(super) fn request(&mut self, bytes: &Bytes) -> Mark {
-        let Some(header) = RequestHeader::parse(bytes) else {
+    /// Takes in a request on its way up and returns what to send instead.
+    pub(super) fn request(&mut self, bytes: Bytes) -> (Bytes, Mark) {
+        let Some(header) = RequestHeader::parse(&bytes) else {
             self.shared.count_undecodable();
-            return Mark::None;
+            return (bytes, Mark::None);
         };
         let client = self.client.get_or_insert_with(|| header.client.to_owned()).as_str();
         self.shared.taps.request(client, header.api);
-        let body = request::body(&header).unwrap_or_else(|| {
+        let mut body = request::body(&header).unwrap_or_else(|| {
             self.shared.count_undecodable();
             Body::Other
         });
         let mut mark = Mark::None;
-        match &body {
-            Body::ProduceUnanswered => return mark,
+        let (api, version, correlation) = (header.api, header.version, header.correlation);
+        let mut instead = None;
+        match &mut body {
+            Body::ProduceUnanswered => return (bytes, mark),
+            Body::Metadata(asked) if version >= 1 && self.shared.views.hide_in(api) => {
+                asked.withheld = self.shared.views.withheld(&asked.names);
+                if !asked.withheld.is_empty() {
+                    instead = without_topics(version, &bytes, &asked.withheld);
+                    if instead.is_none() {
+                        self.shared.count_undecodable();
+                        asked.withheld.clear();
+                    }
+                }
+            }
             Body::Fetch(offsets) => self.shared.tap_fetch(client, offsets),
             Body::Sync {
                 group,
@@ -131,9 +143,14 @@ impl Exchange {
         } else {
             body
         };
-        let (api, version) = (header.api, header.version);
-        self.pending.insert(header.correlation, Pending { api, version, body });
-        mark
+        self.pending.insert(correlation, Pending { api, version, body });
+        (instead.unwrap_or(bytes), mark)
+    }
+
+    /// The api that a response answers.
+    pub(super) fn api_of(&self, response: &[u8]) -> Option<i16> {
+        let pending = self.pending.get(&frame::correlation(response)?)?;
+        Some(pending.api)
     }
 
     /// Takes in a response on its way down and returns what to send instead.
@@ -147,7 +164,7 @@ impl Exchange {
         if api == api::API_VERSIONS {
             return shared.api_versions(client, version, bytes);
         }
-        if !(is_read(api, version) || shared.rules.is_armed(api)) {
+        if !(is_read(api, version) || shared.rules.is_armed(api) || shared.views.hide_in(api)) {
             return bytes;
         }
         let mut is_cured = shared.options.emulated && api == api::METADATA;
@@ -159,6 +176,7 @@ impl Exchange {
         let Some((key, header, mut response)) = decoded else {
             shared.count_undecodable();
             shared.rules.undecodable(client, api);
+            shared.views.undecodable(api);
             if names_addresses(api) {
                 shared.fail(format!(
                     "a {} response of version {version} cannot be decoded, so the addresses in it are the brokers' own \
@@ -186,10 +204,15 @@ impl Exchange {
         if let ResponseKind::OffsetCommit(answer) = &response {
             shared.record_all(group::commits(client, &pending.body, answer, &shared.topic_ids));
         }
-        let injected = shared
-            .rules
-            .apply(client, (api, version), &mut response, &shared.topic_ids);
-        let changed = rewritten.changed || !injected.is_empty();
+        let asked = match &pending.body {
+            Body::Metadata(asked) => Some(asked),
+            _ => None,
+        };
+        let ids = &shared.topic_ids;
+        let shown = shared.views.apply((api, version), asked, &mut response, ids);
+        let mut injected = shown.injected;
+        injected.extend(shared.rules.apply(client, (api, version), &mut response, ids));
+        let changed = rewritten.changed || shown.changed || !injected.is_empty();
         for trouble in trouble::of(&response, &shared.topic_ids) {
             let by = injected.iter().find(|injected| injected.trouble == trouble);
             if by.is_none() {
@@ -199,6 +222,7 @@ impl Exchange {
                 .taps
                 .error(client, api, trouble, by.map(|injected| injected.fault.clone()));
         }
+        shared.record_all(shared.told.news(client, &pending.body, &response, &shared.topic_ids));
         let now_us = shared.taps.recorder().now_us();
         shared.record_all(shared.groups.change(client, now_us, &pending.body, &response));
         // The mock ends Metadata with a surplus byte; encoding it anew drops it.
@@ -257,6 +281,25 @@ fn header(frame: &[u8]) -> Option<ResponseHeader> {
     frame::correlation(frame).map(|id| ResponseHeader::default().with_correlation_id(id))
 }
 
+/// A Metadata request without some topics; `None` when it cannot be encoded anew. It was read once, so the lengths of its
+/// arrays are those of what is there.
+fn without_topics(version: i16, frame: &Bytes, topics: &[Trouble]) -> Option<Bytes> {
+    let key = ApiKey::Metadata;
+    let header_version = key.request_header_version(version);
+    let mut body = frame.slice(4..);
+    let header = Header::decode(&mut body, header_version).ok()?;
+    let mut request = MetadataRequest::decode(&mut body, version).ok()?;
+    request.topics.as_mut()?.retain(|asked| {
+        let name = asked.name.as_ref().map(|name| name.as_str());
+        !topics.iter().any(|topic| topic.topic.as_deref() == name)
+    });
+    let mut out = BytesMut::with_capacity(frame.len());
+    out.put_i32(0);
+    header.encode(&mut out, header_version).ok()?;
+    request.encode(&mut out, version).ok()?;
+    prefixed(out).ok()
+}
+
 /// Bytes left over after the last field are tolerated: librdkafka and its mock both send some.
 pub(super) fn decode(api: i16, version: i16, frame: &Bytes) -> Option<(ApiKey, ResponseHeader, ResponseKind)> {
     let key = ApiKey::try_from(api).ok()?;
@@ -282,9 +325,14 @@ pub(super) fn encode(
         .encode(&mut out, key.response_header_version(version))
         .and_then(|()| response.encode(&mut out, version))
         .map_err(|cause| cause.to_string())?;
-    let len = i32::try_from(out.len() - 4).map_err(|cause| cause.to_string())?;
-    out[..4].copy_from_slice(&len.to_be_bytes());
-    Ok(out.freeze())
+    prefixed(out)
+}
+
+/// Puts the length where four bytes were left for it.
+fn prefixed(mut frame: BytesMut) -> Result<Bytes, String> {
+    let len = i32::try_from(frame.len() - 4).map_err(|cause| cause.to_string())?;
+    frame[..4].copy_from_slice(&len.to_be_bytes());
+    Ok(frame.freeze())
 }
 
 impl Shared {

@@ -181,12 +181,17 @@ impl<'a> Cursor<'a> {
 
     /// Number of elements of an array; a null array has none. Every element takes a byte at least.
     pub(super) fn array(&mut self) -> Option<usize> {
+        self.array_or_null().map(Option::unwrap_or_default)
+    }
+
+    /// As [`Cursor::array`], where a null array means something else than an empty one.
+    pub(super) fn array_or_null(&mut self) -> Option<Option<usize>> {
         let len = if self.flexible {
-            self.varint()?.saturating_sub(1)
+            self.varint()?.checked_sub(1)
         } else {
-            usize::try_from(self.i32()?).unwrap_or(0)
+            usize::try_from(self.i32()?).ok()
         };
-        (len <= self.rest.len()).then_some(len)
+        (len.unwrap_or_default() <= self.rest.len()).then_some(len)
     }
 
     /// Skips the tagged fields of a flexible version.

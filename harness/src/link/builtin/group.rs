@@ -22,6 +22,8 @@ const ALIVE_EVERY_US: u64 = 1_000_000;
 #[derive(Default)]
 pub(super) struct Groups {
     alive: Mutex<HashMap<(String, String), Alive>>,
+    /// The assignor that a member of each group offered first.
+    assignors: Mutex<HashMap<String, String>>,
 }
 
 struct Alive {
@@ -33,7 +35,10 @@ impl Groups {
     /// What a response says of its client's membership.
     pub(super) fn change(&self, client: &str, now_us: u64, body: &Body, response: &ResponseKind) -> Option<Event> {
         let (group, change) = match (body, response) {
-            (Body::Join { group }, ResponseKind::JoinGroup(answer)) => {
+            (Body::Join { group, assignor }, ResponseKind::JoinGroup(answer)) => {
+                if let Some(assignor) = assignor {
+                    crate::lock(&self.assignors).insert(group.clone(), assignor.clone());
+                }
                 let joined = || {
                     Some(GroupChange::Joined {
                         generation: answer.generation_id,
@@ -73,6 +78,11 @@ impl Groups {
             _ => return None,
         };
         Some(event(client, group, change))
+    }
+
+    /// The assignor that a member of a group offered first.
+    pub(super) fn assignor(&self, group: &str) -> Option<String> {
+        crate::lock(&self.assignors).get(group).cloned()
     }
 
     fn is_due(&self, client: &str, group: &str, generation: i32, now_us: u64) -> bool {

@@ -19,7 +19,6 @@ const QUEUED: usize = 256 << 10;
 const BURST: u64 = 20;
 
 /// One direction.
-#[derive(Default)]
 pub(super) struct Lane {
     pub(super) frames: Frames,
     queue: VecDeque<Chunk>,
@@ -28,7 +27,10 @@ pub(super) struct Lane {
     pub(super) ended: bool,
     /// FIN went on.
     pub(super) fin_sent: bool,
+    /// What is queued ends in the middle of a response, and so will the connection.
+    pub(super) severed: bool,
     bucket: Bucket,
+    dice: Dice,
 }
 
 struct Chunk {
@@ -57,9 +59,23 @@ pub(super) enum Read {
 }
 
 impl Lane {
+    /// A lane that draws its jitter from `seed`.
+    pub(super) fn new(seed: u64) -> Self {
+        Lane {
+            frames: Frames::default(),
+            queue: VecDeque::new(),
+            queued: 0,
+            ended: false,
+            fin_sent: false,
+            severed: false,
+            bucket: Bucket::default(),
+            dice: Dice(seed),
+        }
+    }
+
     /// Whether it would take more bytes from its source.
     pub(super) fn is_hungry(&self) -> bool {
-        !self.ended && self.queued < QUEUED
+        !self.ended && !self.severed && self.queued < QUEUED
     }
 
     /// Whether bytes wait to be written.
@@ -84,7 +100,8 @@ impl Lane {
     pub(super) fn push(&mut self, bytes: Bytes, way: &Way, mark: Mark) {
         if !bytes.is_empty() {
             self.queued += bytes.len();
-            let due = (way.delay > Duration::ZERO).then(|| Instant::now() + way.delay);
+            // A chunk that is due before the one ahead of it waits for that one: the queue keeps the order of bytes.
+            let due = (way.delay > Duration::ZERO).then(|| Instant::now() + self.dice.around(way.delay, way.jitter));
             self.queue.push_back(Chunk { bytes, due, mark });
         }
     }
@@ -182,5 +199,54 @@ impl Bucket {
             let bytes = bytes as f64;
             self.tokens -= bytes;
         }
+    }
+}
+
+/// Draws that a seed decides (SplitMix64).
+struct Dice(u64);
+
+impl Dice {
+    /// Evenly from `by` less `jitter` to `by` more `jitter`, never below zero.
+    fn around(&mut self, by: Duration, jitter: Duration) -> Duration {
+        if jitter.is_zero() {
+            return by;
+        }
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut bits = self.0;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        bits ^= bits >> 31;
+        // 53 bits are what a float holds: from 0 up to and without 1.
+        let share = (bits >> 11) as f64 / (1u64 << 53) as f64;
+        (by + jitter.mul_f64(2.0 * share)).saturating_sub(jitter)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jitter_stays_in_its_range_spreads_over_it_and_is_the_same_for_the_same_seed() {
+        let (by, jitter) = (Duration::from_millis(50), Duration::from_millis(20));
+        let draws = |seed| {
+            let mut dice = Dice(seed);
+            (0..1_000).map(|_| dice.around(by, jitter)).collect::<Vec<_>>()
+        };
+        let drawn = draws(7);
+        assert!(drawn.iter().all(|drawn| *drawn >= by - jitter && *drawn <= by + jitter));
+        // Each tenth of the range holds 100 of 1,000 on average; five deviations are 47.
+        for tenth in 0..10 {
+            let from = by - jitter + jitter / 5 * tenth;
+            let within = drawn
+                .iter()
+                .filter(|drawn| **drawn >= from && **drawn < from + jitter / 5)
+                .count();
+            assert!((53..=147).contains(&within), "{within} in tenth {tenth}");
+        }
+        assert_eq!(drawn, draws(7));
+        assert_ne!(drawn, draws(8));
+        assert_eq!(Dice(7).around(by, Duration::ZERO), by);
+        assert!(Dice(7).around(Duration::ZERO, jitter) <= jitter);
     }
 }

@@ -3,9 +3,11 @@
 //! ```text
 //! client ── broker::accept ── connection::serve ── upstream broker
 //!                               │ frame     where frames end
-//!                               │ exchange  request / response: tap, rewrite, rule, cure, group
-//!                               └ cut       what is in force: hold, reset, refuse, throttle, delay
-//! broker::probe: is the upstream alive?     tap::Taps: counts, flushed into the history four times a second
+//!                               │ exchange  request / response: tap, rewrite, view, rule, cure, group
+//!                               ├ cut       what is in force: hold, reset, refuse, throttle, delay; sever: cut in mid-response
+//!                               └ idle      closed when nothing goes either way
+//! broker::probe: is the upstream alive?     shut::keep: connects that get no answer
+//! tap::Taps: counts, flushed into the history four times a second
 //! ```
 //!
 //! Frames pass as the bytes they came as unless something in them has to be changed. A frame that cannot be decoded passes
@@ -18,15 +20,20 @@ mod cut;
 mod exchange;
 mod frame;
 mod group;
+mod idle;
 mod lane;
 mod ports;
 mod request;
 mod rewrite;
 mod rule;
+mod sever;
+mod shut;
 mod tap;
 #[cfg(test)]
 mod tests;
+mod told;
 mod trouble;
+mod views;
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -40,7 +47,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::MissedTickBehavior;
 
-use super::{AnswerRule, Cut, CutHeal, CutId, CutMode, Link, LinkError, RuleCounts, RuleId, codes};
+use super::{AnswerRule, Connects, Cut, CutHeal, CutId, CutMode, Link, LinkError, RuleCounts, RuleId, codes};
 use crate::cluster::NodeId;
 use crate::history::recorder::Recorder;
 use broker::Broker;
@@ -49,7 +56,10 @@ use exchange::TopicIds;
 use group::Groups;
 use rewrite::Addresses;
 use rule::Rules;
+use sever::Severs;
 use tap::Taps;
+use told::Told;
+use views::Views;
 
 /// Length of a window of the taps.
 const WINDOW: Duration = Duration::from_millis(250);
@@ -61,6 +71,10 @@ const SETTLES_WITHIN: Duration = Duration::from_secs(2);
 pub struct LinkOptions {
     /// The cluster is librdkafka's mock: its answers are cured on the way.
     pub emulated: bool,
+    /// A connection on which nothing goes either way for this long is closed, as a broker does; absent means never.
+    pub idle: Option<Duration>,
+    /// What the jitter of delays is drawn from.
+    pub seed: u64,
 }
 
 /// A proxy in front of every broker of a cluster.
@@ -70,7 +84,7 @@ pub struct LinkOptions {
 /// # use brokerfall::link::{Link, builtin::{BuiltinLink, LinkOptions}};
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// let upstreams = vec![(1, "127.0.0.1:9092".parse()?)];
-/// let link = BuiltinLink::start(upstreams, Recorder::new(None)?, LinkOptions { emulated: true })?;
+/// let link = BuiltinLink::start(upstreams, Recorder::new(None)?, LinkOptions { emulated: true, ..LinkOptions::default() })?;
 /// println!("the reader is given {}", link.bootstrap());
 /// link.shutdown().await;
 /// # Ok(())
@@ -88,7 +102,10 @@ struct Shared {
     addresses: Addresses,
     topic_ids: TopicIds,
     taps: Taps,
+    told: Told,
     rules: Rules,
+    severs: Severs,
+    views: Views,
     groups: Groups,
     sync_gate: SyncGate,
     undecodable: AtomicU64,
@@ -118,6 +135,7 @@ impl BuiltinLink {
         for broker in &shared.brokers {
             shared.spawn(broker::accept(Arc::clone(&shared), Arc::clone(broker)));
             shared.spawn(broker::probe(Arc::clone(&shared), Arc::clone(broker)));
+            shared.spawn(shut::keep(Arc::clone(&shared), Arc::clone(broker)));
         }
         shared.spawn(flush_often(Arc::clone(&shared)));
         Ok(BuiltinLink {
@@ -145,7 +163,10 @@ impl Shared {
             brokers,
             topic_ids: TopicIds::default(),
             taps: Taps::new(recorder),
+            told: Told::default(),
             rules: Rules::default(),
+            severs: Severs::default(),
+            views: Views::default(),
             groups: Groups::default(),
             sync_gate: SyncGate::new(),
             undecodable: AtomicU64::new(0),
@@ -221,13 +242,19 @@ impl Link for BuiltinLink {
             .map(|node| self.broker(*node))
             .collect::<Result<Vec<_>, _>>()?;
         let id = CutId(self.next_cut.fetch_add(1, Ordering::Relaxed));
+        self.shared.severs.arm(id, &cut);
         let mut versions = Vec::with_capacity(brokers.len());
         for broker in &brokers {
             versions.push(broker.cut(id, cut.clone())?);
         }
         for (broker, version) in brokers.iter().zip(versions) {
-            if let Err(cause) = broker.settled(version, SETTLES_WITHIN).await {
+            let settled = async {
+                broker.settled(version, SETTLES_WITHIN).await?;
+                broker.shut(SETTLES_WITHIN).await
+            };
+            if let Err(cause) = settled.await {
                 // Nobody could take it back later, since its id is not told.
+                self.shared.severs.disarm(id);
                 brokers.iter().try_for_each(|broker| broker.heal(id).map(drop))?;
                 return Err(cause);
             }
@@ -236,6 +263,7 @@ impl Link for BuiltinLink {
     }
 
     async fn heal(&self, cut: CutId) -> Result<(), LinkError> {
+        self.shared.severs.disarm(cut);
         let mut healed = Vec::new();
         for broker in &self.shared.brokers {
             if let Some(version) = broker.heal(cut)? {
@@ -247,8 +275,14 @@ impl Link for BuiltinLink {
         }
         for (broker, version) in healed {
             broker.settled(version, SETTLES_WITHIN).await?;
+            // Another cut may leave connects unanswered still.
+            broker.shut(SETTLES_WITHIN).await?;
         }
         Ok(())
+    }
+
+    fn is_open(&self, node: NodeId) -> bool {
+        self.broker(node).is_ok_and(|broker| broker.is_open())
     }
 
     async fn broker_going(&self, node: NodeId) -> Result<(), LinkError> {
@@ -267,6 +301,22 @@ impl Link for BuiltinLink {
         self.shared.rules.disarm(rule)
     }
 
+    fn hide_topic(&self, topic: &str, fault: &str) {
+        self.shared.views.hide(topic, fault);
+    }
+
+    fn show_topic(&self, topic: &str, fault: &str) -> RuleCounts {
+        self.shared.views.show(topic, fault)
+    }
+
+    fn limit_partitions(&self, topic: &str, partitions: Option<u32>) {
+        self.shared.views.limit(topic, partitions);
+    }
+
+    fn metadata_answers(&self, topic: &str) -> u64 {
+        self.shared.views.told(topic)
+    }
+
     fn open_connections(&self, client: &str) -> u32 {
         self.shared
             .brokers
@@ -277,6 +327,10 @@ impl Link for BuiltinLink {
 
     fn last_request_age_ms(&self, client: &str, api: &str) -> Option<u64> {
         self.shared.taps.last_request_age_ms(client, codes::api_key(api)?)
+    }
+
+    fn assignor(&self, group: &str) -> Option<String> {
+        self.shared.groups.assignor(group)
     }
 
     fn flush(&self) {

@@ -38,6 +38,11 @@ impl Port {
         self.socket.listen(BACKLOG)
     }
 
+    /// Leaves connects unanswered once the one connection that still fits is there and is not accepted.
+    pub(super) fn leave_unanswered(&self) -> std::io::Result<()> {
+        self.socket.listen(0)
+    }
+
     /// Refuses connections from now on; those not yet accepted are reset.
     pub(super) fn refuse(&self) -> std::io::Result<()> {
         self.socket.shutdown(Shutdown::Read)

@@ -1,6 +1,7 @@
 //! What the link reads from the bodies of requests.
 
 use super::frame::{Cursor, RequestHeader};
+use super::tap::Trouble;
 
 /// Keys of the apis that the link looks into.
 pub(super) mod api {
@@ -37,6 +38,17 @@ pub(super) struct PartitionOffset {
     pub(super) offset: i64,
 }
 
+/// What a Metadata request asks for.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct MetadataAsked {
+    /// Every topic that there is.
+    pub(super) all: bool,
+    /// Topics asked for by name.
+    pub(super) names: Vec<String>,
+    /// Topics that the cluster is not asked for, and what is answered for them instead.
+    pub(super) withheld: Vec<Trouble>,
+}
+
 /// What the answer to a request is to be read with.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) enum Body {
@@ -47,8 +59,15 @@ pub(super) enum Body {
     ProduceUnanswered,
     /// Offsets asked for.
     Fetch(Vec<PartitionOffset>),
+    /// A question up to version 3, whose answer does not name the group.
+    Coordinator {
+        group: String,
+    },
+    Metadata(MetadataAsked),
     Join {
         group: String,
+        /// The protocol that the member offers first.
+        assignor: Option<String>,
     },
     Sync {
         group: String,
@@ -87,7 +106,9 @@ pub(super) fn body(header: &RequestHeader<'_>) -> Option<Body> {
             }
         }
         api::FETCH => Body::Fetch(fetch(cursor, version)?),
-        api::JOIN_GROUP => Body::Join { group: text(cursor)? },
+        api::FIND_COORDINATOR if version <= 3 => Body::Coordinator { group: text(cursor)? },
+        api::JOIN_GROUP => join(cursor, version)?,
+        api::METADATA => Body::Metadata(metadata(cursor, version)?),
         api::SYNC_GROUP => {
             let (group, generation, member) = (text(cursor)?, cursor.i32()?, text(cursor)?);
             for since in [3, 5, 5] {
@@ -112,8 +133,41 @@ pub(super) fn body(header: &RequestHeader<'_>) -> Option<Body> {
     })
 }
 
+fn metadata(cursor: &mut Cursor<'_>, version: i16) -> Option<MetadataAsked> {
+    let topics = cursor.array_or_null()?;
+    let mut names = Vec::new();
+    for _ in 0..topics.unwrap_or_default() {
+        skip(cursor, &[(version >= 10, 16)])?; // topic id
+        // Absent where the topic is asked for by its id.
+        names.extend(cursor.string()?.map(str::to_owned));
+        cursor.tags()?;
+    }
+    // Version 0 has no null array, and asks for all with an empty one.
+    let all = topics.is_none() || (version == 0 && topics == Some(0));
+    Some(MetadataAsked {
+        all,
+        names,
+        withheld: Vec::new(),
+    })
+}
+
 fn text(cursor: &mut Cursor<'_>) -> Option<String> {
     cursor.string().map(|text| text.unwrap_or_default().to_owned())
+}
+
+fn join(cursor: &mut Cursor<'_>, version: i16) -> Option<Body> {
+    let group = text(cursor)?;
+    skip(cursor, &[(true, 4), (version >= 1, 4)])?; // session and rebalance timeout
+    cursor.string()?; // member id
+    if version >= 5 {
+        cursor.string()?; // group instance id
+    }
+    cursor.string()?; // protocol type
+    let assignor = match cursor.array()? {
+        0 => None,
+        _ => cursor.string()?.map(str::to_owned),
+    };
+    Some(Body::Join { group, assignor })
 }
 
 fn topic(cursor: &mut Cursor<'_>, by_id: bool) -> Option<TopicRef> {

@@ -109,7 +109,17 @@ impl Rules {
         }
         for armed in self.lock().iter_mut().filter(|armed| armed.hears(client, api)) {
             let due = armed.rule.times.is_none_or(|times| armed.counts.triggered < times);
-            let troubles = strike(&armed.rule, version, response, ids, due);
+            let rule = &armed.rule;
+            let aim = Aim {
+                code: rule.code,
+                topics: rule.topic.is_some(),
+                partitions: rule.partition.is_some(),
+                wants: &|topic, partition| {
+                    (rule.topic.is_none() || rule.topic.as_deref() == topic)
+                        && (rule.partition.is_none() || rule.partition == partition)
+                },
+            };
+            let troubles = strike(&aim, version, response, ids, due);
             if troubles.is_empty() {
                 continue;
             }
@@ -164,21 +174,36 @@ fn bit(api: i16) -> u64 {
     }
 }
 
-/// Finds where a rule matches a response and, where `change`, puts its code there.
-fn strike(rule: &AnswerRule, version: i16, response: &mut ResponseKind, ids: &TopicIds, change: bool) -> Vec<Trouble> {
-    let name = codes::name(rule.code);
-    let mut hits = Hits {
-        rule,
-        found: Vec::new(),
-    };
+/// What a code is put into, and where.
+pub(super) struct Aim<'a> {
+    pub(super) code: i16,
+    /// It names a topic, so that codes of a whole response do not stand for it.
+    pub(super) topics: bool,
+    /// It names partitions.
+    pub(super) partitions: bool,
+    /// Whether it means this topic and, where one is given, this partition.
+    pub(super) wants: &'a dyn Fn(Option<&str>, Option<u32>) -> bool,
+}
+
+/// Finds where a response is meant and, where `change`, puts the code there as a broker does.
+pub(super) fn strike(
+    aim: &Aim<'_>,
+    version: i16,
+    response: &mut ResponseKind,
+    ids: &TopicIds,
+    change: bool,
+) -> Vec<Trouble> {
+    let code = aim.code;
+    let name = codes::name(code);
+    let mut hits = Hits { aim, found: Vec::new() };
     match response {
         ResponseKind::Metadata(answer) => {
             for topic in &mut answer.topics {
                 let text = topic.name.as_ref().map(|name| name.to_string());
                 let text = text.or_else(|| ids.name(topic.topic_id.as_bytes()));
-                if rule.partition.is_none() {
+                if !aim.partitions {
                     if hits.topic(text) && change {
-                        topic.error_code = rule.code;
+                        topic.error_code = code;
                         topic.partitions.clear();
                         if NO_ID_CODES.contains(&name) {
                             topic.topic_id = Default::default();
@@ -188,7 +213,7 @@ fn strike(rule: &AnswerRule, version: i16, response: &mut ResponseKind, ids: &To
                 }
                 for partition in &mut topic.partitions {
                     if hits.partition(&text, partition.partition_index) && change {
-                        partition.error_code = rule.code;
+                        partition.error_code = code;
                         // A broker names the leader with this code alone.
                         if name != "REPLICA_NOT_AVAILABLE" {
                             partition.leader_id = BrokerId(-1);
@@ -197,10 +222,10 @@ fn strike(rule: &AnswerRule, version: i16, response: &mut ResponseKind, ids: &To
                 }
             }
         }
-        ResponseKind::Fetch(answer) if rule.topic.is_none() && FETCH_SESSION_CODES.contains(&name) => {
+        ResponseKind::Fetch(answer) if !aim.topics && FETCH_SESSION_CODES.contains(&name) => {
             hits.whole();
             if change {
-                answer.error_code = rule.code;
+                answer.error_code = code;
                 answer.session_id = 0;
                 answer.responses.clear();
             }
@@ -210,7 +235,7 @@ fn strike(rule: &AnswerRule, version: i16, response: &mut ResponseKind, ids: &To
                 let text = ids.resolve(&topic.topic, topic.topic_id.as_bytes());
                 for partition in &mut topic.partitions {
                     if hits.partition(&text, partition.partition_index) && change {
-                        partition.error_code = rule.code;
+                        partition.error_code = code;
                         partition.high_watermark = -1;
                         partition.last_stable_offset = -1;
                         partition.log_start_offset = -1;
@@ -225,9 +250,21 @@ fn strike(rule: &AnswerRule, version: i16, response: &mut ResponseKind, ids: &To
                 let text = Some(topic.name.to_string());
                 for partition in &mut topic.partitions {
                     if hits.partition(&text, partition.partition_index) && change {
-                        partition.error_code = rule.code;
+                        partition.error_code = code;
                         partition.timestamp = -1;
                         partition.offset = -1;
+                    }
+                }
+            }
+        }
+        ResponseKind::OffsetForLeaderEpoch(answer) => {
+            for topic in &mut answer.topics {
+                let text = Some(topic.topic.to_string());
+                for partition in &mut topic.partitions {
+                    if hits.partition(&text, partition.partition) && change {
+                        partition.error_code = code;
+                        partition.leader_epoch = -1;
+                        partition.end_offset = -1;
                     }
                 }
             }
@@ -235,14 +272,14 @@ fn strike(rule: &AnswerRule, version: i16, response: &mut ResponseKind, ids: &To
         ResponseKind::FindCoordinator(answer) => {
             hits.whole();
             if change && answer.coordinators.is_empty() {
-                answer.error_code = rule.code;
+                answer.error_code = code;
                 answer.node_id = BrokerId(-1);
                 answer.host = Default::default();
                 answer.port = -1;
             }
             if change {
                 for coordinator in &mut answer.coordinators {
-                    coordinator.error_code = rule.code;
+                    coordinator.error_code = code;
                     coordinator.node_id = BrokerId(-1);
                     coordinator.host = Default::default();
                     coordinator.port = -1;
@@ -252,7 +289,7 @@ fn strike(rule: &AnswerRule, version: i16, response: &mut ResponseKind, ids: &To
         ResponseKind::JoinGroup(answer) => {
             hits.whole();
             if change {
-                answer.error_code = rule.code;
+                answer.error_code = code;
                 answer.generation_id = -1;
                 answer.leader = Default::default();
                 answer.members.clear();
@@ -261,20 +298,20 @@ fn strike(rule: &AnswerRule, version: i16, response: &mut ResponseKind, ids: &To
         ResponseKind::SyncGroup(answer) => {
             hits.whole();
             if change {
-                answer.error_code = rule.code;
+                answer.error_code = code;
                 answer.assignment = Bytes::new();
             }
         }
         ResponseKind::Heartbeat(answer) => {
             hits.whole();
             if change {
-                answer.error_code = rule.code;
+                answer.error_code = code;
             }
         }
         ResponseKind::LeaveGroup(answer) => {
             hits.whole();
             if change {
-                answer.error_code = rule.code;
+                answer.error_code = code;
                 answer.members.clear();
             }
         }
@@ -283,21 +320,21 @@ fn strike(rule: &AnswerRule, version: i16, response: &mut ResponseKind, ids: &To
                 let text = ids.resolve(&topic.name, topic.topic_id.as_bytes());
                 for partition in &mut topic.partitions {
                     if hits.partition(&text, partition.partition_index) && change {
-                        partition.error_code = rule.code;
+                        partition.error_code = code;
                     }
                 }
             }
         }
         // Before version 2 there is no code for the whole group; it then stands at every partition.
-        ResponseKind::OffsetFetch(answer) if version >= 2 && rule.topic.is_none() && GROUP_CODES.contains(&name) => {
+        ResponseKind::OffsetFetch(answer) if version >= 2 && !aim.topics && GROUP_CODES.contains(&name) => {
             hits.whole();
             if change && version < 8 {
-                answer.error_code = rule.code;
+                answer.error_code = code;
                 answer.topics.clear();
             }
             if change {
                 for group in &mut answer.groups {
-                    group.error_code = rule.code;
+                    group.error_code = code;
                     group.topics.clear();
                 }
             }
@@ -307,7 +344,7 @@ fn strike(rule: &AnswerRule, version: i16, response: &mut ResponseKind, ids: &To
                 let text = Some(topic.name.to_string());
                 for partition in &mut topic.partitions {
                     if hits.partition(&text, partition.partition_index) && change {
-                        partition.error_code = rule.code;
+                        partition.error_code = code;
                         partition.committed_offset = -1;
                     }
                 }
@@ -316,7 +353,7 @@ fn strike(rule: &AnswerRule, version: i16, response: &mut ResponseKind, ids: &To
                 let text = ids.resolve(&topic.name, topic.topic_id.as_bytes());
                 for partition in &mut topic.partitions {
                     if hits.partition(&text, partition.partition_index) && change {
-                        partition.error_code = rule.code;
+                        partition.error_code = code;
                         partition.committed_offset = -1;
                     }
                 }
@@ -327,9 +364,9 @@ fn strike(rule: &AnswerRule, version: i16, response: &mut ResponseKind, ids: &To
     hits.found
 }
 
-/// Where a rule matches.
+/// Where an aim matches.
 struct Hits<'a> {
-    rule: &'a AnswerRule,
+    aim: &'a Aim<'a>,
     found: Vec<Trouble>,
 }
 
@@ -339,7 +376,7 @@ impl Hits<'_> {
     }
 
     fn topic(&mut self, topic: Option<String>) -> bool {
-        let hit = self.rule.topic.is_none() || self.rule.topic == topic;
+        let hit = (self.aim.wants)(topic.as_deref(), None);
         if hit {
             self.add(topic, None);
         }
@@ -348,8 +385,7 @@ impl Hits<'_> {
 
     fn partition(&mut self, topic: &Option<String>, partition: i32) -> bool {
         let partition = u32::try_from(partition).ok();
-        let hit = (self.rule.topic.is_none() || self.rule.topic == *topic)
-            && (self.rule.partition.is_none() || self.rule.partition == partition);
+        let hit = (self.aim.wants)(topic.as_deref(), partition);
         if hit {
             self.add(topic.clone(), partition);
         }
@@ -358,7 +394,7 @@ impl Hits<'_> {
 
     fn add(&mut self, topic: Option<String>, partition: Option<u32>) {
         self.found.push(Trouble {
-            code: self.rule.code,
+            code: self.aim.code,
             topic,
             partition,
         });

@@ -9,7 +9,7 @@ use rdkafka::client::ClientContext;
 use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext, Rebalance};
 use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
-use rdkafka::topic_partition_list::TopicPartitionList;
+use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use rdkafka::util::Timeout;
 
 use crate::reader::sdk::{Sdk, exceptions};
@@ -116,16 +116,27 @@ pub(super) fn connect(
         .set("socket.timeout.ms", "5000")
         .set("socket.connection.setup.timeout.ms", "5000")
         .set("topic.metadata.refresh.interval.ms", "5000")
+        // An answer that named an error is believed for that long; the default is three times the interval above.
+        .set("metadata.max.age.ms", "5000")
         .set("topic.metadata.propagation.max.ms", "1000")
         .set("fetch.wait.max.ms", "100")
         .set("fetch.error.backoff.ms", "100")
         // The default stalls fetching for a whole second when the local queue was full once.
         .set("fetch.queue.backoff.ms", "10")
         .set_log_level(RDKafkaLogLevel::Info);
-    if let Some(session_ms) = start.session_ms {
-        config
-            .set("session.timeout.ms", session_ms.to_string())
-            .set("heartbeat.interval.ms", (session_ms / 3).clamp(1, 3_000).to_string());
+    // A session shorter than the client's own heartbeat interval (3 s) would end between two heartbeats.
+    let heartbeat_ms = start
+        .heartbeat_ms
+        .or_else(|| start.session_ms.map(|session_ms| (session_ms / 3).clamp(1, 3_000)));
+    let timeouts = [
+        ("session.timeout.ms", start.session_ms),
+        ("heartbeat.interval.ms", heartbeat_ms),
+        ("max.poll.interval.ms", start.max_poll_ms),
+    ];
+    for (name, ms) in timeouts {
+        if let Some(ms) = ms {
+            config.set(name, ms.to_string());
+        }
     }
     for (name, value) in &start.options {
         match value {
@@ -143,12 +154,26 @@ pub(super) fn connect(
         .map_err(|error| exceptions::kafka(&error, None))
 }
 
-/// Log start and log end of a partition, in one question each.
+/// Log start and log end of a partition.
+///
+/// Not `fetch_watermarks`: librdkafka 2.12 loses there what the broker said of the partition, and where that was an error
+/// it returns unknown ends and success.
 pub(super) fn watermarks(client: &Client, topic: &str, partition: u32) -> KafkaResult<(u64, u64)> {
     let partition = i32::try_from(partition).unwrap_or(i32::MAX);
-    let (low, high) = client.fetch_watermarks(topic, partition, ASK)?;
-    // The mock and real brokers answer offsets from 0; librdkafka's "unknown" is negative and only comes with an error.
-    Ok((low.max(0).unsigned_abs(), high.max(0).unsigned_abs()))
+    let end = |which: Offset| {
+        let mut asked = TopicPartitionList::new();
+        asked.add_partition_offset(topic, partition, which)?;
+        let answered = client.offsets_for_times(asked, ASK)?;
+        let Some(found) = answered.find_partition(topic, partition) else {
+            return Err(KafkaError::OffsetFetch(RDKafkaErrorCode::UnknownPartition));
+        };
+        found.error()?;
+        match found.offset() {
+            Offset::Offset(offset) => Ok(offset.max(0).unsigned_abs()),
+            _ => Err(KafkaError::OffsetFetch(RDKafkaErrorCode::NoOffset)),
+        }
+    };
+    Ok((end(Offset::Beginning)?, end(Offset::End)?))
 }
 
 /// What a reader does about an error of its client.

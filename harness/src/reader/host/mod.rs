@@ -29,6 +29,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Launch;
 use super::validate::name_of;
+use crate::before_the_next_look;
 use crate::history::recorder::Recorder;
 use crate::process::{Group, SpawnError, Spawner, Spec};
 use shared::Shared;
@@ -149,6 +150,7 @@ impl ReaderProcess {
             member: member.to_owned(),
             pid: Some(child.group.pid()),
             command: launch.command.clone(),
+            neutral: launch.neutral,
         });
         let shared = tasks::start(child, launch, member, folder, recorder, stderr);
         Ok(Self { shared, spawner })
@@ -347,9 +349,7 @@ impl ReaderProcess {
     /// Waits until nothing of it is left; returns what is after `within`.
     async fn wait_until_alone(&self, within: Duration, kill: bool) -> Vec<String> {
         let deadline = Instant::now() + within;
-        let mut looks = tokio::time::interval(LOOK_AGAIN);
         loop {
-            looks.tick().await;
             let left = self.shared.group.left();
             if left.is_empty() && self.exited().is_some() {
                 self.shared.lock().nothing_left = true;
@@ -360,6 +360,7 @@ impl ReaderProcess {
             if kill {
                 self.shared.group.kill_all();
             }
+            before_the_next_look(LOOK_AGAIN).await;
         }
     }
 

@@ -18,6 +18,8 @@ fn start() -> Command {
         reset: Reset::Earliest,
         isolation: Isolation::ReadUncommitted,
         session_ms: None,
+        heartbeat_ms: None,
+        max_poll_ms: None,
         state_dir: None,
         options: BTreeMap::new(),
     })

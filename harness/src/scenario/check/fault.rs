@@ -3,16 +3,29 @@
 use brokerfall_report::protocol::Times;
 
 use super::super::diagnostics::{nearest, quoted, unknown};
-use super::Check;
+use super::super::plan::{Action, TopicPlan};
+use super::{Check, MOST_PARTITIONS};
+use crate::cluster::NodeId;
+use crate::fault::add_partitions::AddPartitions;
 use crate::fault::panic_callback::{How, On, PanicCallback};
-use crate::fault::partition::{Heals, Mode, Partition, Way};
+use crate::fault::partition::{Connects, Heals, Mode, Partition, Way};
 use crate::fault::{BrokerChoice, FaultSpec};
 use crate::link::codes::{self, ANSWERABLE_APIS, ERROR_NAMES};
 
 impl Check<'_> {
     pub(super) fn fault(&self, n: usize, fault: &FaultSpec) {
         match fault {
-            FaultSpec::KillBroker(kill) => self.broker(n, &["do", "kill-broker", "broker"], &kill.broker),
+            FaultSpec::KillBroker(kill) => {
+                self.broker(n, &["do", "kill-broker", "broker"], &kill.broker);
+                if kill.for_good && kill.broker == BrokerChoice::All {
+                    let text =
+                        "nothing is left to serve where all brokers are gone for good (name one, or drop `for-good`)";
+                    self.at_step(n, &["do", "kill-broker", "for-good"], text);
+                } else if kill.for_good && self.plan.cluster.brokers < 2 {
+                    let text = "the only broker is gone for good (set `cluster = { brokers = 2 }`, or drop `for-good`)";
+                    self.at_step(n, &["do", "kill-broker", "for-good"], text);
+                }
+            }
             FaultSpec::PauseBroker(pause) => self.broker(n, &["do", "pause-broker", "broker"], &pause.broker),
             FaultSpec::Partition(partition) => self.partition(n, partition),
             FaultSpec::DeleteSegments(delete) => {
@@ -50,17 +63,58 @@ impl Check<'_> {
                 self.times(n, "answer-error", answer.times);
                 self.place(n, "answer-error", answer.topic.as_deref(), answer.partition);
             }
+            FaultSpec::AbsentTopic(absent) => self.place(n, "absent-topic", absent.topic.as_deref(), None),
+            FaultSpec::AddPartitions(add) => self.add_partitions(n, add),
+            FaultSpec::MoveLeader(moved) => {
+                self.place(n, "move-leader", moved.topic.as_deref(), moved.partition);
+                self.moves(n, "move-leader", moved.to);
+            }
+            FaultSpec::MoveCoordinator(moved) => self.moves(n, "move-coordinator", moved.to),
             FaultSpec::PauseReader(_) | FaultSpec::KillReader(_) => {}
         }
     }
 
     fn broker(&self, n: usize, path: &[&str], choice: &BrokerChoice) {
-        let brokers = self.plan.cluster.brokers;
         if let BrokerChoice::Node(node) = choice
-            && !u32::try_from(*node).is_ok_and(|node| (1..=brokers).contains(&node))
+            && let Some(text) = self.no_broker(*node)
         {
-            let text = format!("there is no broker {node} in a cluster of {brokers} (wanted 1 to {brokers})");
             self.at_step(n, path, text);
+        }
+    }
+
+    fn add_partitions(&self, n: usize, add: &AddPartitions) {
+        self.place(n, "add-partitions", add.topic.as_deref(), None);
+        let named = |topic: &&TopicPlan| add.topic.as_ref().is_none_or(|name| *name == topic.name);
+        let Some(topic) = self.plan.topics.iter().find(named) else {
+            return;
+        };
+        let before = self.plan.steps[..n].iter().filter_map(|step| match &step.action {
+            Action::Do {
+                fault: FaultSpec::AddPartitions(other),
+                ..
+            } if other.topic.as_deref().unwrap_or(self.first_topic()) == topic.name => Some(other.to),
+            _ => None,
+        });
+        let has = before.chain([topic.partitions]).max().unwrap_or_default();
+        if !(has.saturating_add(1)..=MOST_PARTITIONS).contains(&add.to) {
+            let text = format!(
+                "{} has {has} partitions and cannot grow to {} (wanted {} to {MOST_PARTITIONS})",
+                quoted(&topic.name),
+                add.to,
+                has.saturating_add(1)
+            );
+            self.at_step(n, &["do", "add-partitions", "to"], text);
+        }
+    }
+
+    /// What moves needs a broker to move to.
+    fn moves(&self, n: usize, fault: &str, to: Option<NodeId>) {
+        if let Some(node) = to {
+            self.broker(n, &["do", fault, "to"], &BrokerChoice::Node(node));
+        }
+        if self.plan.cluster.brokers < 2 {
+            let text = "there is no other broker to move to (set `cluster = { brokers = 2 }`)";
+            self.at_step(n, &["do", fault], text);
         }
     }
 
@@ -81,10 +135,10 @@ impl Check<'_> {
             (Mode::Throttle, Some(_)) | (_, None) => {}
             (_, Some(_)) => at("bytes-per-s", "only mode `throttle` has `bytes-per-s`"),
         }
-        if partition.direction != Way::Both && matches!(partition.mode, Mode::Reset | Mode::Refuse) {
+        if partition.direction != Way::Both && matches!(partition.mode, Mode::Reset | Mode::Refuse | Mode::Cut) {
             at(
                 "direction",
-                "a reset closes both ways (drop `direction`, or use mode `hold` or `throttle`)",
+                "a reset closes both ways (drop `direction`, or use mode `hold`, `throttle` or `delay`)",
             );
         }
         if partition.heals != Heals::Keep && partition.mode != Mode::Hold {
@@ -92,6 +146,43 @@ impl Check<'_> {
                 "heals",
                 "only mode `hold` keeps connections that a heal could reset (drop `heals`)",
             );
+        }
+        if partition.connects != Connects::Accepted && partition.mode != Mode::Hold {
+            at(
+                "connects",
+                "only mode `hold` has `connects` (drop it, or use mode `refuse`)",
+            );
+        }
+        match (partition.mode, partition.by) {
+            (Mode::Delay, None) => at("mode", "mode `delay` lacks its length (wanted `by = \"50ms\"`)"),
+            (Mode::Delay, Some(by)) if by.is_zero() => at("by", "a delay of no length is none"),
+            (Mode::Delay, Some(_)) | (_, None) => {}
+            (_, Some(_)) => at("by", "only mode `delay` has `by`"),
+        }
+        match (partition.mode, partition.jitter) {
+            (Mode::Delay, Some(jitter)) if partition.by.is_some_and(|by| jitter > by) => {
+                at("jitter", "nothing arrives before it was sent (wanted at most `by`)");
+            }
+            (Mode::Delay, _) | (_, None) => {}
+            (_, Some(_)) => at("jitter", "only mode `delay` has `jitter`"),
+        }
+        if partition.mode == Mode::Cut {
+            self.times(n, "partition", partition.times.unwrap_or(Times::Count(1)));
+            if let Some(api) = &partition.api {
+                let apis: Vec<&str> = codes::API_NAMES.iter().map(|(_, name)| name.as_str()).collect();
+                if !apis.contains(&api.as_str()) {
+                    at("api", &unknown("api", api, &apis));
+                }
+            }
+            return;
+        }
+        let of_cut = [
+            ("after-bytes", partition.after_bytes.is_some()),
+            ("api", partition.api.is_some()),
+            ("times", partition.times.is_some()),
+        ];
+        for (key, _) in of_cut.into_iter().filter(|(_, set)| *set) {
+            at(key, &format!("only mode `cut` has `{key}`"));
         }
     }
 

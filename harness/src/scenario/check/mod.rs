@@ -2,19 +2,24 @@
 
 mod fault;
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use brokerfall_report::history::Phase;
 use brokerfall_report::protocol::Kind;
 
 use super::diagnostics::{Sink, nearest, quoted, unknown};
-use super::plan::{Action, Plan, Step};
+use super::plan::{Action, Plan, Step, TopicPlan, When};
 use super::tree::{At, Node};
+use crate::cluster::NodeId;
 use crate::fault::FaultSpec;
 use crate::link::codes::API_NAMES;
 
 /// Partitions of a topic beyond this are a slip: the mock answers Metadata for each.
 const MOST_PARTITIONS: u32 = 1000;
+
+/// The least `segment.bytes` that brokers take: 14 bytes up to Kafka 3.9, 1 MiB since (KIP-1030).
+const LEAST_SEGMENT: u64 = 14;
 
 /// Says everything that makes the plan impossible.
 pub(super) fn plan(plan: &Plan, root: &Node, sink: &Sink<'_>) {
@@ -61,11 +66,7 @@ impl Check<'_> {
 
     fn whole(&self) {
         let Plan {
-            cluster,
-            reader,
-            load,
-            expect,
-            ..
+            cluster, load, expect, ..
         } = self.plan;
         if self.plan.title.trim().is_empty() || self.plan.title.chars().any(char::is_control) {
             self.at_top(
@@ -81,6 +82,68 @@ impl Check<'_> {
             let text = format!("a cluster of {} brokers cannot be had (wanted 1 to 3)", cluster.brokers);
             self.at_top(&["cluster", "brokers"], text);
         }
+        self.cluster();
+        self.reader();
+        if let Some(load) = load {
+            if self.plan.quiet() {
+                self.at_top(&["load"], self.quiet_rule("load"));
+            }
+            if !(load.per_second > 0.0 && load.per_second <= 100_000.0) {
+                let text = format!(
+                    "a rate of {} records a second cannot be kept (wanted above 0, at most 100000)",
+                    load.per_second
+                );
+                self.at_top(&["load", "rate"], text);
+            }
+            if let Some(until) = &load.until
+                && !self.plan.steps.iter().any(|step| step.name == *until)
+            {
+                let names = self.plan.steps.iter().map(|step| step.name.as_str());
+                let hint = match nearest(until, names.chain(["end"])) {
+                    Some(near) => format!("did you mean {}?", quoted(near)),
+                    None => "wanted \"end\" or the name of a step".to_owned(),
+                };
+                let text = format!("load until an unknown step {} ({hint})", quoted(until));
+                self.at_top(&["load", "until"], text);
+            }
+        }
+        if self.plan.wall.is_zero() {
+            self.at_top(
+                &["wall"],
+                "a run of no length is over before it begins (wanted \"1m\" at least)",
+            );
+        }
+        if expect.within.is_some_and(|within| within.is_zero()) {
+            self.at_top(
+                &["expect", "within"],
+                "no reader recovers within no time (wanted \"1s\" at least)",
+            );
+        }
+    }
+
+    fn cluster(&self) {
+        let cluster = &self.plan.cluster;
+        if cluster.idle.is_some_and(|idle| idle.is_zero()) {
+            self.at_top(
+                &["cluster", "idle"],
+                "connections that are idle for no time never serve (wanted \"1s\" at least, or leave it out)",
+            );
+        }
+        if let Some(node) = cluster.offsets_on {
+            if let Some(text) = self.no_broker(node) {
+                self.at_top(&["cluster", "offsets-on"], text);
+            }
+            if self.plan.reader.kind.is_some_and(|kind| kind != Kind::Group) {
+                self.at_top(
+                    &["cluster", "offsets-on"],
+                    "only kind `group` has a coordinator (drop `offsets-on` or set the kind)",
+                );
+            }
+        }
+    }
+
+    fn reader(&self) {
+        let reader = &self.plan.reader;
         if reader.members == 0 {
             self.at_top(
                 &["reader", "members"],
@@ -93,36 +156,41 @@ impl Check<'_> {
                 "only kind `group` has several members (set `kind = \"group\"` or `members = 1`)",
             );
         }
-        if reader.session.is_some() && reader.kind.is_some_and(|kind| kind != Kind::Group) {
-            self.at_top(
-                &["reader", "session"],
-                "only kind `group` has a session (drop `session` or set the kind)",
-            );
-        }
-        if reader.session.is_some_and(|session| session.is_zero()) {
-            self.at_top(
-                &["reader", "session"],
-                "a session of no length ends at once (wanted \"1s\" at least)",
-            );
-        }
-        if let Some(load) = load {
-            if self.plan.quiet() {
-                self.at_top(&["load"], self.quiet_rule("load"));
+        let lengths = [
+            ("session", reader.session),
+            ("heartbeat", reader.heartbeat),
+            ("max-poll", reader.max_poll),
+        ];
+        for (key, length) in lengths {
+            let Some(length) = length else { continue };
+            if reader.kind.is_some_and(|kind| kind != Kind::Group) {
+                let text = format!("only kind `group` has a {key} (drop `{key}` or set the kind)");
+                self.at_top(&["reader", key], text);
             }
-            if !(load.per_second > 0.0 && load.per_second <= 100_000.0) {
-                let text = format!(
-                    "a rate of {} records a second cannot be kept (wanted above 0, at most 100000)",
-                    load.per_second
-                );
-                self.at_top(&["load", "rate"], text);
+            if length.is_zero() {
+                let text = format!("a {key} of no length ends at once (wanted \"1s\" at least)");
+                self.at_top(&["reader", key], text);
             }
         }
-        if expect.within.is_some_and(|within| within.is_zero()) {
+        if let (Some(heartbeat), Some(session)) = (reader.heartbeat, reader.session)
+            && heartbeat >= session
+        {
             self.at_top(
-                &["expect", "within"],
-                "no reader recovers within no time (wanted \"1s\" at least)",
+                &["reader", "heartbeat"],
+                "a heartbeat that is not shorter than the session comes too late (wanted a third of `session` at most)",
             );
         }
+    }
+
+    /// What is wrong with a node id, if anything.
+    fn no_broker(&self, node: NodeId) -> Option<String> {
+        let brokers = self.plan.cluster.brokers;
+        let known = u32::try_from(node).is_ok_and(|node| (1..=brokers).contains(&node));
+        (!known).then(|| format!("there is no broker {node} in a cluster of {brokers} (wanted 1 to {brokers})"))
+    }
+
+    fn first_topic(&self) -> &str {
+        self.plan.topics.first().map_or("", |topic| topic.name.as_str())
     }
 
     fn quiet_rule(&self, what: &str) -> String {
@@ -164,6 +232,7 @@ impl Check<'_> {
                 let text = format!("{replicas} replicas do not fit a cluster of {brokers} (wanted 1 to {brokers})");
                 self.at_topic(n, &["replicas"], text);
             }
+            self.place_of(n, topic);
             if topic.generator.keys == 0 {
                 self.at_topic(
                     n,
@@ -188,6 +257,43 @@ impl Check<'_> {
         }
     }
 
+    /// Where a topic stands and how long it keeps its records.
+    fn place_of(&self, n: usize, topic: &TopicPlan) {
+        for (i, node) in topic.brokers.iter().enumerate() {
+            let at = |text: String| {
+                let path = [At::Key("topic"), At::Index(n), At::Key("brokers"), At::Index(i)];
+                self.at(&path, text);
+            };
+            if let Some(text) = self.no_broker(*node) {
+                at(text);
+            } else if topic.brokers[..i].contains(node) {
+                at(format!(
+                    "broker {node} stands twice (a broker holds one replica of a partition)"
+                ));
+            }
+        }
+        let held = topic.brokers.len();
+        if let Some(replicas) = topic.replicas
+            && held > 0
+            && usize::try_from(replicas).is_ok_and(|replicas| replicas != held)
+        {
+            let text =
+                format!("{held} brokers hold {held} replicas of a partition and not {replicas} (drop `replicas`)");
+            self.at_topic(n, &["replicas"], text);
+        }
+        if topic.segment_bytes.is_some_and(|bytes| bytes < LEAST_SEGMENT) {
+            let text = format!("a segment that small is refused by brokers (wanted {LEAST_SEGMENT} bytes at least)");
+            self.at_topic(n, &["segment-bytes"], text);
+        }
+        let kept = topic.retention.unwrap_or_default();
+        for (key, value) in [("bytes", kept.bytes), ("ms", kept.ms)] {
+            if value == Some(0) {
+                let text = format!("`{key} = 0` keeps nothing (wanted 1 at least)");
+                self.at_topic(n, &["retention", key], text);
+            }
+        }
+    }
+
     fn triggers(&self) {
         let mut started = false;
         for (n, step) in self.plan.steps.iter().enumerate() {
@@ -200,7 +306,12 @@ impl Check<'_> {
                         "`before-start` after a step that waits for the reader (move it to the front)",
                     );
                 }
-                if when.caught_up.is_some() || when.delivered.is_some() || when.wire.is_some() {
+                if *when
+                    != (When {
+                        before_start: true,
+                        ..When::default()
+                    })
+                {
                     self.at_step(
                         n,
                         &["when"],
@@ -274,6 +385,7 @@ impl Check<'_> {
     fn names_and_heals(&self) {
         let steps = &self.plan.steps;
         let mut in_force: Vec<&str> = Vec::new();
+        let mut names: BTreeSet<&str> = BTreeSet::new();
         for (n, step) in steps.iter().enumerate() {
             if !is_word(&step.name) {
                 let text = format!(
@@ -282,11 +394,12 @@ impl Check<'_> {
                 );
                 self.at_step(n, &["name"], text);
             }
-            if steps[..n].iter().any(|other| other.name == step.name) {
+            if !names.insert(&step.name) {
                 self.at_step(n, &["name"], format!("two steps are named {}", quoted(&step.name)));
             }
             match &step.action {
-                Action::Do { .. } | Action::Join => in_force.push(&step.name),
+                Action::Do { fault, .. } if fault.fault().for_good() => {}
+                Action::Do { .. } | Action::Join(_) => in_force.push(&step.name),
                 Action::Heal(names) => {
                     for (i, name) in names.iter().enumerate() {
                         self.heal(n, i, name, &in_force);
@@ -312,12 +425,15 @@ impl Check<'_> {
         let steps = &self.plan.steps;
         let faults: Vec<&str> = steps
             .iter()
-            .filter(|step| matches!(step.action, Action::Do { .. } | Action::Join))
+            .filter(|step| matches!(step.action, Action::Do { .. } | Action::Join(_)))
             .map(|step| step.name.as_str())
             .collect();
         let shown = quoted(name);
+        let for_good = |step: &Step| matches!(&step.action, Action::Do { fault, .. } if fault.fault().for_good());
         let message = if in_force.contains(&name) {
             return;
+        } else if steps.iter().any(|step| step.name == name && for_good(step)) {
+            format!("what step {shown} does is for good (drop the heal)")
         } else if !faults.contains(&name) {
             if steps.iter().any(|step| step.name == name) {
                 format!("step {shown} injects nothing that could be healed")
@@ -360,7 +476,7 @@ impl Check<'_> {
                     );
                 }
             }
-            Action::Snapshot | Action::Barrier | Action::Commit | Action::Restart | Action::Join if before_start => {
+            Action::Ask { .. } | Action::Restart(_) | Action::Join(_) if before_start => {
                 self.at_step(
                     n,
                     &["when", "before-start"],

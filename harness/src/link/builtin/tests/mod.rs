@@ -3,6 +3,7 @@
 mod answers;
 mod rules;
 mod taps;
+mod views;
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use kafka_protocol::messages as km;
 use kafka_protocol::messages::{
     ApiKey, BrokerId, GroupId, RequestHeader as Header, RequestKind, ResponseHeader, ResponseKind, TopicName,
 };
-use kafka_protocol::protocol::{Encodable, StrBytes};
+use kafka_protocol::protocol::{Decodable, Encodable, StrBytes};
 
 use super::broker::Broker;
 use super::exchange::{Exchange, Mark, decode, encode};
@@ -46,7 +47,14 @@ impl Lab {
         let upstream = "127.0.0.1:1".parse().unwrap();
         let brokers = ports::reserve(2).unwrap().into_iter().zip(1..);
         let brokers = brokers.map(|(port, node)| Arc::new(Broker::new(node, upstream, port).unwrap()));
-        let shared = Arc::new(Shared::new(brokers.collect(), recorder, LinkOptions { emulated }));
+        let shared = Arc::new(Shared::new(
+            brokers.collect(),
+            recorder,
+            LinkOptions {
+                emulated,
+                ..LinkOptions::default()
+            },
+        ));
         Lab {
             folder,
             exchange: Exchange::new(Arc::clone(&shared)),
@@ -61,6 +69,11 @@ impl Lab {
     }
 
     fn ask(&mut self, version: i16, request: &RequestKind) -> (ApiKey, Mark) {
+        let bytes = self.encoded(version, request);
+        (api_of(request), self.exchange.request(bytes).1)
+    }
+
+    fn encoded(&mut self, version: i16, request: &RequestKind) -> Bytes {
         self.correlation += 1;
         let key = api_of(request);
         let header = Header::default()
@@ -74,7 +87,7 @@ impl Lab {
         request.encode(&mut out, version).unwrap();
         let len = i32::try_from(out.len() - 4).unwrap();
         out[..4].copy_from_slice(&len.to_be_bytes());
-        (key, self.exchange.request(&out.freeze()))
+        out.freeze()
     }
 
     fn answer(&mut self, key: ApiKey, version: i16, response: &ResponseKind) -> Bytes {

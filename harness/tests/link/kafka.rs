@@ -1,6 +1,5 @@
 //! The builtin link in front of librdkafka's mock cluster: real clients, and one test per bug of the mock that the link
 //! cures. Those also ask the mock itself, so that an upgrade of librdkafka that mends a bug is noticed.
-#![expect(clippy::unwrap_used, reason = "a test may panic, its helpers too")]
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -8,8 +7,8 @@ use std::time::Duration;
 
 use brokerfall::history::recorder::Recorder;
 use brokerfall::link::builtin::{BuiltinLink, LinkOptions};
-use brokerfall::link::{AnswerRule, Cut, CutHeal, CutMode, Direction, Link};
-use brokerfall_report::history::{ConnectionChange, Entry, Event, GroupChange};
+use brokerfall::link::{AnswerRule, Connects, Cut, CutHeal, CutMode, Direction, Link};
+use brokerfall_report::history::{ConnectionChange, Event, GroupChange};
 use bytes::{BufMut, Bytes, BytesMut};
 use kafka_protocol::messages::{
     ApiKey, ApiVersionsRequest, ApiVersionsResponse, FindCoordinatorRequest, GroupId, HeartbeatRequest,
@@ -26,6 +25,8 @@ use rdkafka::{Message, Offset, TopicPartitionList};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+
+use crate::lab;
 
 const SOON: Duration = Duration::from_secs(30);
 const TOPIC: &str = "orders";
@@ -51,7 +52,10 @@ impl Lab {
             .collect();
         let folder = tempfile::tempdir().unwrap();
         let recorder = Recorder::new(Some(&folder.path().join("history.jsonl"))).unwrap();
-        let options = LinkOptions { emulated: true };
+        let options = LinkOptions {
+            emulated: true,
+            ..LinkOptions::default()
+        };
         let link = BuiltinLink::start(upstreams.clone(), recorder.clone(), options).unwrap();
         let producer = ClientConfig::new().set("bootstrap.servers", &servers).create().unwrap();
         Lab {
@@ -126,21 +130,11 @@ impl Lab {
     }
 
     fn events(&self) -> Vec<Event> {
-        self.link.flush();
-        self.recorder.flush().unwrap();
-        let lines = std::fs::read_to_string(self.folder.path().join("history.jsonl")).unwrap();
-        lines
-            .lines()
-            .map(|line| serde_json::from_str::<Entry>(line).unwrap().event)
-            .collect()
+        lab::events(&self.link, &self.recorder, &self.folder)
     }
 
     fn connections(&self, wanted: ConnectionChange) -> u64 {
-        let counts = self.events().into_iter().map(|event| match event {
-            Event::WireConnection { change, count, .. } if change == wanted => count,
-            _ => 0,
-        });
-        counts.sum()
+        lab::count(&self.events(), wanted)
     }
 
     fn assert_no_failure(&self) {
@@ -240,6 +234,7 @@ async fn consumer_comes_back_after_the_broker_was_killed_and_after_a_hold() {
         mode: CutMode::Hold,
         direction: Direction::Both,
         heals: CutHeal::Keep,
+        connects: Connects::Accepted,
     };
     let cut = lab.link.cut(cut).await.unwrap();
     lab.write(20).await;

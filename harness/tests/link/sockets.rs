@@ -1,200 +1,15 @@
-//! The builtin link between raw sockets: what TCP shows at both ends.
-#![expect(clippy::unwrap_used, reason = "a test may panic, its helpers too")]
+//! What TCP shows at both ends of a link between raw sockets.
 
 use std::io::ErrorKind;
-use std::net::SocketAddr;
 use std::time::Duration;
 
-use brokerfall::history::recorder::Recorder;
-use brokerfall::link::builtin::{BuiltinLink, LinkOptions};
-use brokerfall::link::{Cut, CutHeal, CutId, CutMode, Direction, Link, LinkError};
-use brokerfall_report::history::{ConnectionChange, Entry, Event};
-use proptest::prelude::*;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use brokerfall::link::{CutHeal, CutMode, Direction, Link, LinkError};
+use brokerfall_report::history::{ConnectionChange, Event};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpListener;
 use tokio::time::{Instant, timeout};
 
-/// Longest wait for something that must happen.
-const SOON: Duration = Duration::from_secs(10);
-/// How long nothing must happen.
-const WHILE: Duration = Duration::from_millis(120);
-
-/// A link in front of one broker that the test plays.
-struct Lab {
-    link: BuiltinLink,
-    broker: Option<TcpListener>,
-    upstream: SocketAddr,
-    recorder: Recorder,
-    folder: tempfile::TempDir,
-}
-
-impl Lab {
-    async fn new() -> Self {
-        let broker = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let upstream = broker.local_addr().unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        let recorder = Recorder::new(Some(&folder.path().join("history.jsonl"))).unwrap();
-        let link = BuiltinLink::start(vec![(1, upstream)], recorder.clone(), LinkOptions::default()).unwrap();
-        Lab {
-            link,
-            broker: Some(broker),
-            upstream,
-            recorder,
-            folder,
-        }
-    }
-
-    fn address(&self) -> SocketAddr {
-        self.link.address(1).unwrap()
-    }
-
-    async fn connect(&self) -> TcpStream {
-        TcpStream::connect(self.address()).await.unwrap()
-    }
-
-    /// The next connection that bytes come out of: the link's own looks at the broker are left out.
-    async fn accept(&self) -> TcpStream {
-        loop {
-            let (stream, _) = timeout(SOON, self.broker.as_ref().unwrap().accept())
-                .await
-                .unwrap()
-                .unwrap();
-            let mut byte = [0];
-            if !matches!(timeout(SOON, stream.peek(&mut byte)).await.unwrap(), Ok(0) | Err(_)) {
-                return stream;
-            }
-        }
-    }
-
-    /// A client that has sent one request, and the broker's end, which has read it.
-    async fn pair(&self, client: &str) -> (TcpStream, TcpStream) {
-        let mut reader = self.connect().await;
-        let sent = request(1, client, 10);
-        reader.write_all(&sent).await.unwrap();
-        let mut broker = self.accept().await;
-        assert_eq!(read(&mut broker, sent.len()).await, sent);
-        (reader, broker)
-    }
-
-    async fn cut(&self, mode: CutMode, direction: Direction, heals: CutHeal) -> CutId {
-        let cut = Cut {
-            nodes: vec![1],
-            mode,
-            direction,
-            heals,
-        };
-        self.link.cut(cut).await.unwrap()
-    }
-
-    fn events(&self) -> Vec<Event> {
-        self.link.flush();
-        self.recorder.flush().unwrap();
-        let lines = std::fs::read_to_string(self.folder.path().join("history.jsonl")).unwrap();
-        lines
-            .lines()
-            .map(|line| serde_json::from_str::<Entry>(line).unwrap().event)
-            .collect()
-    }
-
-    fn count(&self, wanted: ConnectionChange) -> u64 {
-        let counts = self.events().into_iter().map(|event| match event {
-            Event::WireConnection { change, count, .. } if change == wanted => count,
-            _ => 0,
-        });
-        counts.sum()
-    }
-
-    /// Waits until a change of a connection was recorded so many times.
-    async fn recorded(&self, change: ConnectionChange, times: u64) {
-        until(|| self.count(change) == times).await;
-    }
-}
-
-/// Waits until a condition holds.
-async fn until(mut holds: impl FnMut() -> bool) {
-    let waiting = async {
-        let mut look = tokio::time::interval(Duration::from_millis(5));
-        while !holds() {
-            look.tick().await;
-        }
-    };
-    timeout(SOON, waiting).await.expect("the condition became true in time");
-}
-
-/// A request of an api that the link only counts.
-fn request(correlation: i32, client: &str, payload: usize) -> Vec<u8> {
-    let mut body = Vec::new();
-    body.extend_from_slice(&9_999i16.to_be_bytes());
-    body.extend_from_slice(&0i16.to_be_bytes());
-    body.extend_from_slice(&correlation.to_be_bytes());
-    body.extend_from_slice(&i16::try_from(client.len()).unwrap().to_be_bytes());
-    body.extend_from_slice(client.as_bytes());
-    body.extend((0..payload).map(|at| u8::try_from(at % 251).unwrap()));
-    framed(&body)
-}
-
-fn response(correlation: i32, payload: usize) -> Vec<u8> {
-    let mut body = correlation.to_be_bytes().to_vec();
-    body.extend((0..payload).map(|at| u8::try_from(at % 241).unwrap()));
-    framed(&body)
-}
-
-fn framed(body: &[u8]) -> Vec<u8> {
-    let mut frame = i32::try_from(body.len()).unwrap().to_be_bytes().to_vec();
-    frame.extend_from_slice(body);
-    frame
-}
-
-async fn read(stream: &mut TcpStream, len: usize) -> Vec<u8> {
-    let mut bytes = vec![0; len];
-    timeout(SOON, stream.read_exact(&mut bytes))
-        .await
-        .expect("bytes in time")
-        .unwrap();
-    bytes
-}
-
-/// What a read gives next: a number of bytes, 0 for FIN, or the error's kind.
-async fn next(stream: &mut TcpStream) -> Result<usize, ErrorKind> {
-    let mut bytes = [0; 4096];
-    timeout(SOON, stream.read(&mut bytes))
-        .await
-        .expect("an end in time")
-        .map_err(|cause| cause.kind())
-}
-
-async fn assert_silent(stream: &mut TcpStream) {
-    let mut byte = [0];
-    assert!(timeout(WHILE, stream.peek(&mut byte)).await.is_err(), "something came");
-}
-
-async fn refused(address: SocketAddr) -> bool {
-    TcpStream::connect(address)
-        .await
-        .is_err_and(|cause| cause.kind() == ErrorKind::ConnectionRefused)
-}
-
-/// Whether a socket of this machine listens there.
-fn listens(address: SocketAddr) -> bool {
-    const LISTEN: &str = "0A";
-    let SocketAddr::V4(address) = address else {
-        panic!("{address} is not IPv4")
-    };
-    let local = format!(
-        "{:08X}:{:04X}",
-        u32::from_ne_bytes(address.ip().octets()),
-        address.port()
-    );
-    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
-    let mut rows = table.lines().map(|row| row.split_whitespace().collect::<Vec<_>>());
-    rows.any(|row| row[1] == local && row[3] == LISTEN)
-}
-
-/// Tries until a connect is refused.
-async fn refuses_soon(address: SocketAddr) {
-    let trying = async { while !refused(address).await {} };
-    timeout(SOON, trying).await.expect("refused in time");
-}
+use crate::lab::*;
 
 #[tokio::test]
 async fn bytes_pass_both_ways_and_fin_as_fin() {
@@ -445,7 +260,15 @@ async fn delayed_bytes_come_later_and_in_order() {
     let lab = Lab::new().await;
     let (mut reader, mut broker) = lab.pair("r1").await;
     let by = Duration::from_millis(150);
-    lab.cut(CutMode::Delay { by }, Direction::ToBroker, CutHeal::Keep).await;
+    lab.cut(
+        CutMode::Delay {
+            by,
+            jitter: Duration::ZERO,
+        },
+        Direction::ToBroker,
+        CutHeal::Keep,
+    )
+    .await;
     let since = Instant::now();
     let asked: Vec<u8> = (2..6).flat_map(|id| request(id, "r1", 50)).collect();
     reader.write_all(&asked).await.unwrap();
@@ -556,77 +379,5 @@ async fn two_links_at_once_have_ports_of_their_own() {
     for lab in [&first, &second] {
         assert!(lab.address().ip().is_loopback());
         lab.pair("r1").await;
-    }
-}
-
-/// A step of a random sequence.
-#[derive(Debug, Clone)]
-enum Step {
-    Cut(CutMode, Direction, CutHeal),
-    HealOldest,
-    HealNewest,
-    /// The broker is said to be going, and does not.
-    Going,
-    Back,
-}
-
-fn step() -> impl Strategy<Value = Step> {
-    let by = Duration::from_millis(3);
-    let mode = prop_oneof![
-        Just(CutMode::Hold),
-        Just(CutMode::Reset),
-        Just(CutMode::Refuse),
-        Just(CutMode::Throttle { bytes_per_s: 50_000 }),
-        Just(CutMode::Delay { by }),
-    ];
-    let direction = prop_oneof![
-        Just(Direction::Both),
-        Just(Direction::ToBroker),
-        Just(Direction::ToReader)
-    ];
-    let heals = prop_oneof![Just(CutHeal::Keep), Just(CutHeal::Reset)];
-    prop_oneof![
-        3 => (mode, direction, heals).prop_map(|(mode, direction, heals)| Step::Cut(mode, direction, heals)),
-        1 => Just(Step::HealOldest),
-        1 => Just(Step::HealNewest),
-        1 => Just(Step::Going),
-        1 => Just(Step::Back),
-    ]
-}
-
-async fn cut_and_heal(steps: Vec<Step>) {
-    let lab = Lab::new().await;
-    let (_reader, _broker) = lab.pair("r1").await;
-    let mut cuts = Vec::new();
-    for step in steps {
-        match step {
-            Step::Cut(mode, direction, heals) => cuts.push(lab.cut(mode, direction, heals).await),
-            Step::HealOldest if !cuts.is_empty() => lab.link.heal(cuts.remove(0)).await.unwrap(),
-            Step::HealNewest if !cuts.is_empty() => lab.link.heal(cuts.remove(cuts.len() - 1)).await.unwrap(),
-            Step::HealOldest | Step::HealNewest => {}
-            Step::Going => lab.link.broker_going(1).await.unwrap(),
-            Step::Back => lab.link.broker_back(1, SOON).await.unwrap(),
-        }
-        // Whatever is in force, a client may try.
-        drop(TcpStream::connect(lab.address()).await);
-    }
-    for cut in cuts {
-        lab.link.heal(cut).await.unwrap();
-    }
-    lab.link.broker_back(1, SOON).await.unwrap();
-    let (mut reader, mut broker) = lab.pair("r1").await;
-    let answer = response(1, 100_000);
-    broker.write_all(&answer).await.unwrap();
-    assert_eq!(read(&mut reader, answer.len()).await, answer);
-    lab.link.shutdown().await;
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
-
-    #[test]
-    fn traffic_flows_once_cuts_are_healed_in_any_order(steps in prop::collection::vec(step(), 1..12)) {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(cut_and_heal(steps));
     }
 }
