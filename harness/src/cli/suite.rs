@@ -282,6 +282,7 @@ fn note_known(report: &mut RunReport, known: &KnownFailing) {
         .collect();
     let run = known_failing::Run {
         scenario: &report.scenario,
+        kind: report.reader.kind,
         version: &report.reader.version,
         violated: &violated,
         exceptions: &exceptions,

@@ -234,6 +234,7 @@ impl Rig {
     /// What a member is told to start. Partitions are those that it can see now.
     fn start_command(&self, member: &str, kind: Kind, options: BTreeMap<String, serde_json::Value>) -> Command {
         let reader = &self.plan.reader;
+        let in_ms = |length: Duration| u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
         Command::Start(Start {
             bootstrap: self.link.bootstrap(),
             topics: self
@@ -252,8 +253,8 @@ impl Rig {
             reset: reader.reset,
             isolation: reader.isolation,
             session_ms: self.session_ms,
-            heartbeat_ms: None,
-            max_poll_ms: None,
+            heartbeat_ms: reader.heartbeat.map(in_ms),
+            max_poll_ms: reader.max_poll.map(in_ms),
             state_dir: Some(self.state_folder(member).to_string_lossy().into_owned()),
             options,
         })
