@@ -78,8 +78,21 @@ pub(super) struct InForce {
     pub(super) grade: Grade,
     /// True while it keeps the reader from its brokers.
     pub(super) closes_path: bool,
+    /// Nothing undoes it.
+    pub(super) for_good: bool,
     /// The only way to undo it.
     pub(super) heal: Box<dyn Heal>,
+}
+
+/// Which faults are to be healed.
+#[derive(Clone, Copy)]
+pub(super) enum Released<'a> {
+    /// Those of these names.
+    Named(&'a [String]),
+    /// All but those that nothing undoes.
+    All,
+    /// All: the steps are over.
+    Everything,
 }
 
 impl Rig {
@@ -197,6 +210,15 @@ impl Rig {
     }
 
     async fn spawn_process(&self, launch: &Launch, member: &str) -> Result<Arc<ReaderProcess>, HostError> {
+        // There before the first start, and kept for the processes that follow.
+        let state = self.state_folder(member);
+        std::fs::create_dir_all(&state).map_err(|source| HostError::Io {
+            what: format!(
+                "the folder {} for the state of {member} cannot be made",
+                state.display()
+            ),
+            source,
+        })?;
         // A folder for each process, so that a fresh one does not overwrite what the patient left behind.
         let process = self.processes.fetch_add(1, Ordering::Relaxed) + 1;
         let folder = self.folder.join(format!("{member}-process{process}"));
@@ -363,6 +385,13 @@ impl Rig {
         }
     }
 
+    /// Lets readers tell of partitions that they are about to see.
+    pub fn expect_partitions(&self, topic: &str, to: u32) {
+        for reader in self.processes() {
+            reader.partitions_added(topic, to);
+        }
+    }
+
     /// Takes note of partitions that readers can see from now on: the oracle writes and watches them, and what is owed
     /// grows with them. A load that runs is spread over all of them anew.
     ///
@@ -468,13 +497,15 @@ impl Rig {
         lock(&self.in_force).push(fault);
     }
 
-    /// Takes out the faults of these names, in the order in which they were injected; all of them for `None`.
-    pub(super) fn release(&self, names: Option<&[String]>) -> Vec<InForce> {
+    /// Takes out faults that are to be healed, in the order in which they were injected.
+    pub(super) fn release(&self, which: Released<'_>) -> Vec<InForce> {
         let mut held = lock(&self.in_force);
         let all = std::mem::take(&mut *held);
-        let (released, kept) = all
-            .into_iter()
-            .partition(|fault| names.is_none_or(|names| names.contains(&fault.name)));
+        let (released, kept) = all.into_iter().partition(|fault| match which {
+            Released::Named(names) => names.contains(&fault.name),
+            Released::All => !fault.for_good,
+            Released::Everything => true,
+        });
         *held = kept;
         released
     }

@@ -7,12 +7,14 @@ use async_trait::async_trait;
 use brokerfall_report::history::{Event, Grade, Proof};
 use brokerfall_report::protocol::{Command, Done};
 
+use super::faults::whose_evidence;
 use super::start_member;
 use crate::fault::{FaultError, Heal};
 use crate::history::facts::Facts;
 use crate::reader::host::{HostError, ReaderProcess};
 use crate::run::millis;
 use crate::run::rig::{InForce, Rig};
+use crate::run::setup::RunError;
 use crate::scenario::plan::{Ask, Joiner, State};
 
 /// How long a neutral member that leaves may take to close.
@@ -110,11 +112,11 @@ pub(in crate::run) async fn dismiss(rig: &Rig) {
 
 /// Closes and rebuilds every reader object. With a wiped state, and where a step before has stopped the reader, that is a
 /// fresh process: an adapter's `stop` ends its process. False when the state could not be wiped.
-pub(super) async fn restart(rig: &Arc<Rig>, step: &str, state: State) -> bool {
+pub(super) async fn restart(rig: &Arc<Rig>, step: &str, state: State) -> Result<bool, RunError> {
     let left = rig.all_have_left().await;
     if state == State::Keep && left.is_empty() {
         drop(ask_all(rig, || Command::Restart).await);
-        return true;
+        return Ok(true);
     }
     for reader in rig.readers() {
         if !left.iter().any(|member| member == reader.member()) {
@@ -123,8 +125,7 @@ pub(super) async fn restart(rig: &Arc<Rig>, step: &str, state: State) -> bool {
         if state == State::Wipe
             && let Err(cause) = rig.wipe_state(reader.member())
         {
-            not_done(rig, step, &cause);
-            return false;
+            return undone(rig, step, cause);
         }
     }
     for reader in rig.readers() {
@@ -141,45 +142,48 @@ pub(super) async fn restart(rig: &Arc<Rig>, step: &str, state: State) -> bool {
             (answered || facts.nothing_can_come()).then_some(())
         })
         .await;
-    true
+    Ok(true)
 }
 
 /// Starts another member. Healing the step lets it leave. False when a neutral one did not come.
-pub(super) async fn join(rig: &Arc<Rig>, step: &str, joiner: Joiner) -> bool {
+pub(super) async fn join(rig: &Arc<Rig>, step: &str, joiner: Joiner) -> Result<bool, RunError> {
     let reader = match joiner {
         Joiner::Same => {
             let member = format!("r{}", rig.recorder.with(|facts| facts.members().len()) + 1);
             // A member that does not come is seen in the history, like the first one.
             let Ok(reader) = rig.spawn(&member).await else {
-                return true;
+                return Ok(true);
             };
             start_member(rig, reader.clone());
             reader
         }
         Joiner::Neutral => match rig.join_neutral().await {
             Ok(reader) => reader,
-            Err(cause) => {
-                not_done(rig, step, &cause);
-                return false;
-            }
+            Err(cause) => return undone(rig, step, cause),
         },
     };
     rig.hold(InForce {
         name: step.to_owned(),
         grade: Grade::Injected,
         closes_path: false,
+        for_good: false,
         heal: Box::new(Joined { reader, joiner }),
     });
-    true
+    Ok(true)
 }
 
-/// What a step could not do, and without which the run proves nothing.
-fn not_done(rig: &Rig, step: &str, cause: &FaultError) {
+/// A step of the harness's own that could not be carried out: what the reader shows afterwards says nothing of the scenario.
+/// False, because the steps are over.
+fn undone(rig: &Rig, step: &str, cause: FaultError) -> Result<bool, RunError> {
+    if !whose_evidence(&cause) {
+        return Err(cause.into());
+    }
     rig.recorder.record(Event::NotProven {
         fault: step.to_owned(),
         wanted: Proof::Injected,
-        text: crate::chain(cause),
+        text: crate::chain(&cause),
     });
+    Ok(false)
 }
 
 /// A member that joined in a step.

@@ -8,9 +8,9 @@ use brokerfall_report::history::{Event, Grade, Phase, Proof};
 use crate::fault::{FaultError, FaultSpec, Injected, PROOF};
 use crate::history::facts::{Facts, Moment};
 use crate::lock;
-use crate::run::rig::{InForce, Rig};
+use crate::run::rig::{InForce, Released, Rig};
 use crate::run::setup::RunError;
-use crate::scenario::plan::{Action, Step};
+use crate::scenario::plan::Step;
 
 /// How long a heal waits for the grade of evidence that its fault was asked to reach: a reader that polls once in its
 /// default interval of 5 s (kafkajs, idle) must have met it.
@@ -139,6 +139,7 @@ pub(super) async fn inject(
         name: name.clone(),
         grade,
         closes_path: fault.closes_path(),
+        for_good: fault.for_good(),
         heal,
     });
     Ok(goes_on)
@@ -209,21 +210,13 @@ fn answers_commits(spec: &FaultSpec) -> bool {
 }
 
 /// What could not be proven voids the run; what broke is an error.
-fn whose_evidence(cause: &FaultError) -> bool {
+pub(super) fn whose_evidence(cause: &FaultError) -> bool {
     matches!(cause, FaultError::NotProven { .. } | FaultError::Host(_))
 }
 
-/// Heals every fault that can be healed.
-pub(super) async fn heal_all(rig: &Rig) -> Result<(), RunError> {
-    let stays = |step: &&Step| matches!(&step.action, Action::Do { fault, .. } if fault.fault().for_good());
-    let steps = rig.plan.steps.iter().filter(|step| !stays(step));
-    let names: Vec<String> = steps.map(|step| step.name.clone()).collect();
-    heal(rig, Some(&names)).await
-}
-
 /// Heals faults and proves it; then, when nothing cuts the path any more, proves that too.
-pub(super) async fn heal(rig: &Rig, names: Option<&[String]>) -> Result<(), RunError> {
-    let faults = rig.release(names);
+pub(super) async fn heal(rig: &Rig, which: Released<'_>) -> Result<(), RunError> {
+    let faults = rig.release(which);
     let cut = faults.iter().any(|fault| fault.closes_path);
     for fault in faults {
         if fault.heal.waits_for_delivery() {
@@ -248,7 +241,7 @@ pub(super) async fn heal(rig: &Rig, names: Option<&[String]>) -> Result<(), RunE
             }
         }
     }
-    if (cut || names.is_none()) && !rig.path_is_cut() {
+    if (cut || !matches!(which, Released::Named(_))) && !rig.path_is_cut() {
         let proof = rig.oracle.prove_path(PROOF).await?;
         rig.recorder.record(Event::Path { open: true, proof });
     }

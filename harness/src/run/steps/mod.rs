@@ -11,7 +11,7 @@ use brokerfall_report::history::{Event, Phase, Proof, Stage, StepState};
 pub(super) use commands::{ask_all, dismiss};
 
 use super::finish;
-use super::rig::Rig;
+use super::rig::{Released, Rig};
 use super::setup::RunError;
 use crate::fault::FaultError;
 use crate::history::facts::Facts;
@@ -45,7 +45,7 @@ pub(super) async fn carry_out(rig: Arc<Rig>) -> Result<(), RunError> {
         }
     }
     rig.recorder.record(Event::Stage(Stage::Healing));
-    faults::heal(&rig, None).await?;
+    faults::heal(&rig, Released::Everything).await?;
     course.conclude(&rig);
     if !healthy {
         // The run is void: nothing that a recovery window or a cure could show would be judged.
@@ -191,11 +191,11 @@ async fn take(rig: &Arc<Rig>, course: &Arc<Course>, index: usize, step: &Step) -
     let goes_on = match &step.action {
         Action::Do { fault, grade } => faults::inject(rig, course, step, fault, *grade).await?,
         Action::Heal(names) => {
-            faults::heal(rig, Some(names)).await?;
+            faults::heal(rig, Released::Named(names)).await?;
             true
         }
         Action::HealAll => {
-            faults::heal_all(rig).await?;
+            faults::heal(rig, Released::All).await?;
             true
         }
         Action::Produce(records) => {
@@ -210,8 +210,8 @@ async fn take(rig: &Arc<Rig>, course: &Arc<Course>, index: usize, step: &Step) -
             commands::ask(rig, *what, *wait).await;
             true
         }
-        Action::Restart(state) => commands::restart(rig, &step.name, *state).await,
-        Action::Join(joiner) => commands::join(rig, &step.name, *joiner).await,
+        Action::Restart(state) => commands::restart(rig, &step.name, *state).await?,
+        Action::Join(joiner) => commands::join(rig, &step.name, *joiner).await?,
     };
     if !goes_on {
         return Ok(false);
