@@ -1,6 +1,7 @@
 //! A plan written as a scenario file and read back is the same plan.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use brokerfall::fault::{
@@ -467,6 +468,19 @@ prop_compose! {
     }
 }
 
+/// What the schema of scenario files says against a plan.
+fn against_the_schema(plan: &Plan) -> Vec<String> {
+    static VALIDATOR: LazyLock<jsonschema::Validator> =
+        LazyLock::new(|| jsonschema::draft202012::new(&scenario::schema::schema()).expect("the schema is sound"));
+    let text = plan.to_toml().expect("a plan can be written");
+    let file = toml::from_str::<toml::Table>(&text).expect("it is TOML");
+    let file = serde_json::to_value(file).expect("TOML fits into JSON");
+    let errors = VALIDATOR.iter_errors(&file);
+    errors
+        .map(|error| format!("{error} at {}\n{text}", error.instance_path()))
+        .collect()
+}
+
 fn read_back(plan: &Plan) -> Result<Vec<Plan>, String> {
     let text = plan.to_toml().map_err(|cause| cause.to_string())?;
     scenario::load(&plan.id, &text)
@@ -478,6 +492,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
     #[test]
     fn a_plan_written_and_read_back_is_the_same_plan(plan in plan()) {
+        prop_assert_eq!(against_the_schema(&plan), Vec::<String>::new());
         prop_assert_eq!(read_back(&plan), Ok(vec![plan]));
     }
 
@@ -499,7 +514,7 @@ fn bundled_plans_written_and_read_back_are_the_same_plans() {
 fn bundled_files_with_one_slip_never_panic() {
     for plan in scenario::catalogue::plans().unwrap() {
         let text = plan.to_toml().unwrap();
-        for (at, _) in text.char_indices().step_by(11) {
+        for (at, _) in text.char_indices().step_by(41) {
             for slip in ["", "\"", "$a", "-1", "\u{0}"] {
                 let mut slipped = text.clone();
                 slipped.replace_range(at..=at, slip);

@@ -132,6 +132,9 @@ pub(crate) struct ListArgs {
 pub(crate) struct CheckArgs {
     /// Scenario files or folders; none means the bundled ones.
     pub(crate) paths: Vec<PathBuf>,
+    /// Print the format as a JSON schema, for editors, and check nothing.
+    #[arg(long, conflicts_with = "paths")]
+    pub(crate) schema: bool,
 }
 
 #[derive(Debug, Args)]

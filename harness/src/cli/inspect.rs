@@ -18,7 +18,7 @@ use crate::process::Spawner;
 use crate::reader::Launch;
 use crate::reader::catalogue::Readers;
 use crate::run::{self, Order, paces};
-use crate::scenario::catalogue;
+use crate::scenario::{catalogue, schema};
 use crate::{explain as pages, verdict};
 
 fn usage(cause: &dyn std::error::Error) -> ExitCode {
@@ -66,6 +66,10 @@ pub(crate) fn list(args: &ListArgs) -> ExitCode {
 
 /// `check`.
 pub(crate) fn check(args: &CheckArgs) -> ExitCode {
+    if args.schema {
+        say::out(schema::text_of_schema().trim_end());
+        return ExitCode::AsExpected;
+    }
     if args.paths.is_empty() {
         return match catalogue::list() {
             Ok(summaries) => {

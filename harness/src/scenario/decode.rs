@@ -22,6 +22,19 @@ pub(super) fn decode<'de, T: Deserialize<'de>>(key: &str, node: &Node) -> Result
     })
 }
 
+/// The words that an enum knows: serde tells them to whoever asks for one that is not there, so that nothing needs a second
+/// list.
+pub(super) fn variants<'de, T: Deserialize<'de>>() -> &'static [&'static str] {
+    let nowhere = Node {
+        span: 0..0,
+        value: Value::Text(String::new()),
+    };
+    match T::deserialize(De { node: &nowhere }) {
+        Err(error) => error.variants().unwrap_or_default(),
+        Ok(_) => &[],
+    }
+}
+
 /// Why a value could not be decoded.
 #[derive(Debug)]
 pub(super) struct DecodeError {
@@ -81,7 +94,7 @@ impl DecodeError {
     }
 
     /// The words that were possible, where the error is an unknown variant.
-    pub(super) fn variants(&self) -> Option<&'static [&'static str]> {
+    fn variants(&self) -> Option<&'static [&'static str]> {
         match &self.cause {
             Cause::UnknownVariant { known, .. } => Some(known),
             _ => None,

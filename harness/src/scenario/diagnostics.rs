@@ -205,7 +205,7 @@ pub fn unknown(noun: &str, word: &str, known: &[&str]) -> String {
     match nearest(word, known.iter().copied()) {
         Some(near) => format!("unknown {noun} {word_shown} (did you mean `{near}`?)"),
         None if known.is_empty() => format!("unknown {noun} {word_shown} (wanted none here)"),
-        None if known.len() > 20 => format!("unknown {noun} {word_shown}"),
+        None if known.len() > 32 => format!("unknown {noun} {word_shown}"),
         None => format!("unknown {noun} {word_shown} (wanted {})", one_of(known)),
     }
 }

@@ -21,6 +21,7 @@ pub mod plan;
 mod read;
 mod record;
 mod repeat;
+pub mod schema;
 mod section;
 mod sentence;
 mod tree;

@@ -2,26 +2,12 @@
 
 use std::sync::LazyLock;
 
-use serde::Deserialize;
-
-use super::decode::De;
-use super::tree::{Node, Value};
+use super::decode::variants;
 use crate::fault::FaultSpec;
 use crate::invariant::ALL;
 
 /// Names of faults, as [`FaultSpec`] spells them.
-pub static FAULTS: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
-    // serde knows the names of the variants and tells them to whoever asks for one that is not there, so that a new
-    // fault needs no second list.
-    let nowhere = Node {
-        span: 0..0,
-        value: Value::Text(String::new()),
-    };
-    match FaultSpec::deserialize(De { node: &nowhere }) {
-        Err(error) => error.variants().unwrap_or_default().to_vec(),
-        Ok(_) => Vec::new(),
-    }
-});
+pub static FAULTS: LazyLock<&'static [&'static str]> = LazyLock::new(variants::<FaultSpec>);
 
 /// Steps that are no faults.
 pub const COMMANDS: [&str; 7] = [
