@@ -1,0 +1,4 @@
+//! x
+fn main() {
+    let _ = criterion::Criterion::default();
+}
