@@ -277,7 +277,7 @@ fn steps(kind: Kind, quiet: bool) -> impl Strategy<Value = Vec<Step>> {
             } = &mut action
             {
                 // A topic only grows.
-                add.to = PARTITIONS + 1 + u32::try_from(n).unwrap();
+                add.to = PARTITIONS + 1 + u32::try_from(n).unwrap_or(u32::MAX);
             }
             let name = format!("step.{n}");
             let heals = match &action {

@@ -76,8 +76,21 @@ pub(super) struct InForce {
     pub(super) grade: Grade,
     /// True while it keeps the reader from its brokers.
     pub(super) closes_path: bool,
+    /// Nothing undoes it.
+    pub(super) for_good: bool,
     /// The only way to undo it.
     pub(super) heal: Box<dyn Heal>,
+}
+
+/// Which faults are to be healed.
+#[derive(Clone, Copy)]
+pub(super) enum Released<'a> {
+    /// Those of these names.
+    Named(&'a [String]),
+    /// All but those that nothing undoes.
+    All,
+    /// All: the steps are over.
+    Everything,
 }
 
 impl Rig {
@@ -193,6 +206,15 @@ impl Rig {
     }
 
     async fn spawn_process(&self, launch: &Launch, member: &str) -> Result<Arc<ReaderProcess>, HostError> {
+        // There before the first start, and kept for the processes that follow.
+        let state = self.state_folder(member);
+        std::fs::create_dir_all(&state).map_err(|source| HostError::Io {
+            what: format!(
+                "the folder {} for the state of {member} cannot be made",
+                state.display()
+            ),
+            source,
+        })?;
         // A folder for each process, so that a fresh one does not overwrite what the patient left behind.
         let process = self.processes.fetch_add(1, Ordering::Relaxed) + 1;
         let folder = self.folder.join(format!("{member}-process{process}"));
@@ -287,6 +309,22 @@ impl Rig {
         Ok(pids)
     }
 
+    /// Closes every member within its grace, empties its state folder and starts it again in a fresh process: a stop ends
+    /// the process by the adapter protocol.
+    ///
+    /// # Errors
+    /// [`FaultError::NotProven`] as for [`Rig::wipe_state`], or when a member does not start reading.
+    pub async fn restart_wiped(&self) -> Result<String, FaultError> {
+        let grace = Duration::from_secs_f64(self.limits.stop_grace_ms.value / 1000.0);
+        let mut proofs = Vec::new();
+        for reader in self.readers() {
+            reader.shut_down(grace).await;
+            proofs.push(self.wipe_state(reader.member())?);
+        }
+        self.start_again().await?;
+        Ok(proofs.join("; "))
+    }
+
     /// Empties a member's state folder; its process must have let go of it. Returns the proof.
     ///
     /// # Errors
@@ -356,6 +394,13 @@ impl Rig {
                 });
             }
             crate::before_the_next_look(PROBE_EVERY).await;
+        }
+    }
+
+    /// Lets readers tell of partitions that they are about to see.
+    pub fn expect_partitions(&self, topic: &str, to: u32) {
+        for reader in self.processes() {
+            reader.partitions_added(topic, to);
         }
     }
 
@@ -464,13 +509,15 @@ impl Rig {
         lock(&self.in_force).push(fault);
     }
 
-    /// Takes out the faults of these names, in the order in which they were injected; all of them for `None`.
-    pub(super) fn release(&self, names: Option<&[String]>) -> Vec<InForce> {
+    /// Takes out faults that are to be healed, in the order in which they were injected.
+    pub(super) fn release(&self, which: Released<'_>) -> Vec<InForce> {
         let mut held = lock(&self.in_force);
         let all = std::mem::take(&mut *held);
-        let (released, kept) = all
-            .into_iter()
-            .partition(|fault| names.is_none_or(|names| names.contains(&fault.name)));
+        let (released, kept) = all.into_iter().partition(|fault| match which {
+            Released::Named(names) => names.contains(&fault.name),
+            Released::All => !fault.for_good,
+            Released::Everything => true,
+        });
         *held = kept;
         released
     }

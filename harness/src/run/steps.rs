@@ -8,7 +8,7 @@ use brokerfall_report::history::{Event, Grade, Phase, Proof, Stage, StepState};
 use brokerfall_report::protocol::{Command, Done};
 
 use super::finish;
-use super::rig::{InForce, Rig};
+use super::rig::{InForce, Released, Rig};
 use super::setup::RunError;
 use crate::fault::{FaultError, FaultSpec, Heal, PROOF};
 use crate::history::facts::Facts;
@@ -50,7 +50,7 @@ pub(super) async fn carry_out(rig: Arc<Rig>) -> Result<(), RunError> {
         }
     }
     rig.recorder.record(Event::Stage(Stage::Healing));
-    heal(&rig, None).await?;
+    heal(&rig, Released::Everything).await?;
     if !healthy {
         // The run is void: nothing that a recovery window or a cure could show would be judged.
         return finish::stop(&rig).await;
@@ -198,11 +198,11 @@ async fn take(rig: &Arc<Rig>, index: usize, step: &Step) -> Result<bool, RunErro
                 return Ok(false);
             }
         }
-        Action::Heal(names) => heal(rig, Some(names)).await?,
-        Action::HealAll => heal(rig, None).await?,
+        Action::Heal(names) => heal(rig, Released::Named(names)).await?,
+        Action::HealAll => heal(rig, Released::All).await?,
         Action::Produce(records) => {
             for topic in &rig.plan.topics {
-                for partition in 0..topic.partitions {
+                for partition in 0..rig.partitions(&topic.name) {
                     rig.oracle.produce(&topic.name, partition, *records).await?;
                 }
             }
@@ -210,14 +210,16 @@ async fn take(rig: &Arc<Rig>, index: usize, step: &Step) -> Result<bool, RunErro
         // What they answer is judged from the history.
         Action::Ask { what, wait } => ask(rig, *what, *wait).await,
         Action::Restart(State::Keep) => drop(ask_all(rig, || Command::Restart).await),
-        Action::Restart(State::Wipe) | Action::Join(Joiner::Neutral) => {
-            rig.recorder.record(Event::NotProven {
-                fault: String::new(),
-                wanted: Proof::Injected,
-                text: "not built yet".into(),
-            });
+        Action::Restart(State::Wipe) => {
+            if let Err(cause) = rig.restart_wiped().await {
+                return undone(rig, step, cause);
+            }
         }
         Action::Join(Joiner::Same) => join(rig, &step.name).await,
+        Action::Join(Joiner::Neutral) => match rig.join_neutral().await {
+            Ok(reader) => left_by_heal(rig, &step.name, reader),
+            Err(cause) => return undone(rig, step, cause),
+        },
     }
     if rig
         .plan
@@ -351,6 +353,7 @@ async fn inject(rig: &Arc<Rig>, step: &Step, spec: &FaultSpec, grade: Grade) -> 
         name: name.clone(),
         grade,
         closes_path: fault.closes_path(),
+        for_good: fault.for_good(),
         heal: injected.heal,
     });
     Ok(true)
@@ -377,20 +380,38 @@ async fn ask(rig: &Rig, what: Ask, wait: bool) {
     }
 }
 
+/// A command of the harness's own that could not be carried out: what the reader shows afterwards says nothing of the
+/// scenario. False, because the steps are over.
+fn undone(rig: &Rig, step: &Step, cause: FaultError) -> Result<bool, RunError> {
+    if !whose_evidence(&cause) {
+        return Err(cause.into());
+    }
+    rig.recorder.record(Event::NotProven {
+        fault: step.name.clone(),
+        wanted: Proof::Injected,
+        text: crate::chain(&cause),
+    });
+    Ok(false)
+}
+
 /// Starts another member of the same reader. Healing the step lets it leave.
 async fn join(rig: &Arc<Rig>, step: &str) {
     let member = format!("r{}", rig.readers().len() + 1);
     // A member that does not come is seen in the history, like the first one.
     if let Ok(reader) = rig.spawn(&member).await {
         start_member(rig, reader.clone());
-        let heal = Box::new(Joined { reader });
-        rig.hold(InForce {
-            name: step.to_owned(),
-            grade: Grade::Injected,
-            closes_path: false,
-            heal,
-        });
+        left_by_heal(rig, step, reader);
     }
+}
+
+fn left_by_heal(rig: &Rig, step: &str, reader: Arc<ReaderProcess>) {
+    rig.hold(InForce {
+        name: step.to_owned(),
+        grade: Grade::Injected,
+        closes_path: false,
+        for_good: false,
+        heal: Box::new(Joined { reader }),
+    });
 }
 
 /// A member that joined in a step.
@@ -419,8 +440,8 @@ fn whose_evidence(cause: &FaultError) -> bool {
 }
 
 /// Heals faults and proves it; then, when nothing cuts the path any more, proves that too.
-async fn heal(rig: &Rig, names: Option<&[String]>) -> Result<(), RunError> {
-    let faults = rig.release(names);
+async fn heal(rig: &Rig, which: Released<'_>) -> Result<(), RunError> {
+    let faults = rig.release(which);
     let cut = faults.iter().any(|fault| fault.closes_path);
     for fault in faults {
         if fault.heal.waits_for_delivery() {
@@ -445,7 +466,7 @@ async fn heal(rig: &Rig, names: Option<&[String]>) -> Result<(), RunError> {
             }
         }
     }
-    if (cut || names.is_none()) && !rig.path_is_cut() {
+    if (cut || !matches!(which, Released::Named(_))) && !rig.path_is_cut() {
         let proof = rig.oracle.prove_path(PROOF).await?;
         rig.recorder.record(Event::Path { open: true, proof });
     }

@@ -78,7 +78,8 @@ pub fn parse(file: &str, text: &str) -> Result<KnownFailing, Diagnostics> {
     let root = sink.parse()?;
     let mut entries = Vec::new();
     if let Some(top) = Section::new("the file", &root, &sink) {
-        entries = list(&top, "entry", &sink, |section| entry(section, file, &sink));
+        let read = list(&top, "entry", &sink, |section| entry(section, file, &sink));
+        entries = read.into_iter().flatten().collect();
         top.done();
     }
     sink.finish(KnownFailing { entries })

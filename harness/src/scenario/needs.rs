@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use brokerfall_report::history::{ExpectedEnd, Phase};
-use brokerfall_report::protocol::{Kind, Reset, Times};
+use brokerfall_report::protocol::{Kind, Reset, STATE, Times};
 
 use super::plan::{Action, Ask, InFlight, Joiner, Plan, ReaderPlan, State, When};
 use super::words::{GROUP_APIS, INVARIANTS, is_authorization};
@@ -148,6 +148,9 @@ impl Plan {
                     }
                     FaultSpec::DeleteSegments(_) => needs.push(Need::DeleteSegments { quiet: self.quiet() }),
                     FaultSpec::PanicCallback(panic) => needs.push(Need::Callback(panic.callback)),
+                    FaultSpec::KillReader(kill) if kill.state == State::Wipe => {
+                        needs.extend([Need::Process, Need::Command(STATE)]);
+                    }
                     FaultSpec::PauseReader(_) | FaultSpec::KillReader(_) => needs.push(Need::Process),
                     FaultSpec::AnswerError(_) => {}
                     FaultSpec::AbsentTopic(_) => needs.push(Need::AbsentTopic),
@@ -159,7 +162,8 @@ impl Plan {
                 Action::Ask { what: Ask::Stop, .. } => {}
                 Action::Ask { what, .. } => needs.push(Need::Command(what.name())),
                 Action::Restart(State::Keep) => needs.push(Need::Command("restart")),
-                Action::Restart(State::Wipe) => needs.push(Need::Process),
+                // What is wiped says nothing of a reader that keeps nothing.
+                Action::Restart(State::Wipe) => needs.extend([Need::Process, Need::Command(STATE)]),
                 Action::Join(Joiner::Neutral) => needs.push(Need::NeutralMember),
                 Action::Join(Joiner::Same) | Action::Heal(_) | Action::HealAll | Action::Produce(_) => {}
             }

@@ -298,6 +298,20 @@ async fn idle_connection_is_closed_with_fin_at_both_ends_and_a_busy_one_is_not()
 }
 
 #[tokio::test]
+async fn bytes_that_trickle_keep_a_connection_from_being_idle() {
+    let lab = idle_lab().await;
+    let (mut reader, mut broker) = lab.pair("r1").await;
+    // At once in the link, and then a second long on their way: three times what is idle.
+    let mode = CutMode::Throttle { bytes_per_s: 1_000 };
+    lab.cut(mode, Direction::ToReader, CutHeal::Keep).await;
+    let answer = response(1, 1_000);
+    broker.write_all(&answer).await.unwrap();
+    assert_eq!(read(&mut reader, answer.len()).await, answer);
+    assert_eq!(lab.count(ConnectionChange::ClosedIdle), 0);
+    assert_eq!(next(&mut reader).await, Ok(0));
+}
+
+#[tokio::test]
 async fn broker_closes_an_idle_connection_behind_a_hold_and_the_reader_sees_its_fin_after_the_heal() {
     let lab = idle_lab().await;
     let (mut reader, mut broker) = lab.pair("r1").await;

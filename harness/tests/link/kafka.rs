@@ -13,12 +13,13 @@ use bytes::{BufMut, Bytes, BytesMut};
 use kafka_protocol::messages::{
     ApiKey, ApiVersionsRequest, ApiVersionsResponse, FindCoordinatorRequest, GroupId, HeartbeatRequest,
     JoinGroupRequest, JoinGroupResponse, MetadataRequest, MetadataResponse, RequestHeader, RequestKind, ResponseKind,
-    SyncGroupRequest, SyncGroupResponse, join_group_request::JoinGroupRequestProtocol,
-    sync_group_request::SyncGroupRequestAssignment,
+    SyncGroupRequest, SyncGroupResponse, TopicName, join_group_request::JoinGroupRequestProtocol,
+    metadata_request::MetadataRequestTopic, sync_group_request::SyncGroupRequestAssignment,
 };
 use kafka_protocol::protocol::{Decodable, Encodable, StrBytes};
 use rdkafka::ClientConfig;
 use rdkafka::consumer::{CommitMode, Consumer, StreamConsumer};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::mocking::{MockCluster, MockCoordinator};
 use rdkafka::producer::{DefaultProducerContext, FutureProducer, FutureRecord};
 use rdkafka::{Message, Offset, TopicPartitionList};
@@ -515,4 +516,95 @@ async fn mock_refuses_a_follower_that_syncs_after_its_leader_and_the_link_orders
     assert_eq!((linked.error_code, &linked.assignment[..]), (0, &b"yours"[..]));
     lab.assert_no_failure();
     lab.link.shutdown().await;
+}
+
+/// The code that a topic gets in an answer to Metadata that lets the cluster make it, or not.
+async fn metadata_code(address: SocketAddr, topic: &str, may_make: bool) -> i16 {
+    let asked = MetadataRequestTopic::default().with_name(Some(TopicName(StrBytes::from_string(topic.to_owned()))));
+    let request = MetadataRequest::default()
+        .with_topics(Some(vec![asked]))
+        .with_allow_auto_topic_creation(may_make);
+    let mut client = Raw::connect(address).await;
+    client.send(ApiKey::Metadata, 5, &RequestKind::Metadata(request)).await;
+    let mut bytes = client.receive().await;
+    MetadataResponse::decode(&mut bytes, 5).unwrap().topics[0].error_code
+}
+
+#[tokio::test]
+async fn mock_makes_a_topic_that_is_asked_for_and_is_not_asked_for_one_that_is_hidden() {
+    const UNKNOWN: i16 = 3;
+    let lab = Lab::new(1);
+    let (direct, linked) = (lab.upstreams[0].1, lab.link.address(1).unwrap());
+    assert_eq!(
+        metadata_code(linked, "made", true).await,
+        0,
+        "the mock makes no topics any more"
+    );
+    lab.link.hide_topic("hidden", "absent-topic-1");
+    assert_eq!(metadata_code(linked, "hidden", true).await, UNKNOWN);
+    assert_eq!(lab.link.metadata_answers("hidden"), 1);
+    assert_eq!(metadata_code(direct, "hidden", false).await, UNKNOWN);
+    assert_eq!(lab.link.show_topic("hidden", "absent-topic-1").triggered, 1);
+    assert_eq!(metadata_code(linked, "hidden", true).await, 0);
+    lab.assert_no_failure();
+    lab.link.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn consumer_is_told_that_a_hidden_topic_is_unknown_and_reads_it_once_it_is_shown() {
+    let mut lab = Lab::new(1);
+    lab.write(20).await;
+    lab.link.hide_topic(TOPIC, "absent-topic-1");
+    let consumer = lab.consumer(&[("topic.metadata.refresh.interval.ms", "200")]);
+    consumer.subscribe(&[TOPIC]).unwrap();
+    let told = async {
+        loop {
+            if let Err(KafkaError::MessageConsumption(code)) = consumer.recv().await {
+                return code;
+            }
+        }
+    };
+    assert_eq!(
+        timeout(SOON, told).await.unwrap(),
+        RDKafkaErrorCode::UnknownTopicOrPartition
+    );
+    assert!(lab.link.metadata_answers(TOPIC) > 0);
+    let counts = lab.link.show_topic(TOPIC, "absent-topic-1");
+    assert!(counts.triggered > 0 && counts.undecodable == 0, "{counts:?}");
+    lab.read_all(&consumer).await;
+    lab.assert_no_failure();
+    drop(consumer);
+    lab.link.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn consumer_sees_partitions_that_are_added_later() {
+    let mut lab = Lab::new(1);
+    lab.write(20).await;
+    lab.link.limit_partitions(TOPIC, Some(1));
+    let consumer = lab.consumer(&[("topic.metadata.refresh.interval.ms", "200")]);
+    consumer.subscribe(&[TOPIC]).unwrap();
+    let mut next = BTreeMap::new();
+    read_to(&consumer, &mut next, &[(0, 20)]).await;
+    assert_eq!(consumer.assignment().unwrap().count(), 1);
+    lab.link.limit_partitions(TOPIC, None);
+    read_to(&consumer, &mut next, &[(0, 20), (1, 20), (2, 20)]).await;
+    assert_eq!(consumer.assignment().unwrap().count(), 3);
+    assert!(lab.link.metadata_answers(TOPIC) > 0);
+    lab.assert_no_failure();
+    drop(consumer);
+    lab.link.shutdown().await;
+}
+
+/// Reads until these are the partitions read and the offsets read next. A rebalance makes a consumer read again.
+async fn read_to(consumer: &StreamConsumer, next: &mut BTreeMap<i32, i64>, wanted: &[(i32, i64)]) {
+    let wanted = BTreeMap::from_iter(wanted.iter().copied());
+    let reading = async {
+        while *next != wanted {
+            if let Ok(record) = consumer.recv().await {
+                next.insert(record.partition(), record.offset() + 1);
+            }
+        }
+    };
+    timeout(SOON, reading).await.expect("everything that is shown is read");
 }
