@@ -543,6 +543,9 @@ async fn member_whose_connection_closed_while_its_join_waited_may_join_again() {
         let mut first = Raw::connect(address).await;
         first.send(ApiKey::JoinGroup, 5, &request).await;
         lab::until(|| lab.link.last_request_age_ms("raw", "JoinGroup").is_some()).await;
+        if closed == 2 {
+            first.0.set_zero_linger().unwrap();
+        }
         drop(first);
         lab::until(|| lab.connections(ConnectionChange::ClosedByClient) == closed).await;
     }
