@@ -216,11 +216,11 @@ impl Fault for Partition {
                 format!("delay traffic with {brokers} by {delay}{way}")
             }
             Mode::Cut => {
-                let api = self.api.as_deref().unwrap_or("any");
+                let api = self.api.as_deref().map_or_else(String::new, |api| format!("{api} "));
                 let which = match self.times() {
-                    Times::Always => format!("every {api} response"),
-                    Times::Count(1) => format!("the next {api} response"),
-                    Times::Count(n) => format!("the next {n} {api} responses"),
+                    Times::Always => format!("every {api}response"),
+                    Times::Count(1) => format!("the next {api}response"),
+                    Times::Count(n) => format!("the next {n} {api}responses"),
                 };
                 format!("cut {which} of {brokers} after {} bytes", self.after_bytes())
             }
@@ -366,5 +366,130 @@ impl Heal for Cutting {
                 list(&open)
             ),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use brokerfall_report::history::Event;
+    use brokerfall_report::protocol::Kind;
+
+    use super::*;
+    use crate::fault::FaultSpec;
+    use crate::invariant::support::{entry, facts, history, plan};
+    use crate::scenario::plan::Action;
+
+    /// The fault of a scenario with these keys, brokers left out.
+    fn partition(keys: &str) -> Partition {
+        let file = format!(
+            "format = 1\ntitle = \"t\"\n[[topic]]\nname = \"orders\"\n[[step]]\ndo = {{ partition = {{ {keys} }} }}\n"
+        );
+        let mut plans = crate::scenario::load("t", &file).unwrap().plans().unwrap();
+        match plans.remove(0).steps.remove(0).action {
+            Action::Do {
+                fault: FaultSpec::Partition(partition),
+                ..
+            } => partition,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn modes_say_what_they_do_and_whether_progress_is_owed() {
+        let said = [
+            (
+                r#"mode = "hold", connects = "unanswered""#,
+                true,
+                "hold all traffic with every broker, connects unanswered",
+            ),
+            (
+                r#"mode = "delay", by = "50ms", jitter = "20ms", direction = "to-reader""#,
+                false,
+                "delay traffic with every broker by 50ms ± 20ms, towards the reader only",
+            ),
+            (
+                r#"mode = "delay", by = "1s""#,
+                false,
+                "delay traffic with every broker by 1s",
+            ),
+            (
+                r#"mode = "cut""#,
+                false,
+                "cut the next response of every broker after 10 bytes",
+            ),
+            (
+                r#"mode = "cut", api = "Fetch", after-bytes = 3, times = 2"#,
+                false,
+                "cut the next 2 Fetch responses of every broker after 3 bytes",
+            ),
+            (
+                r#"mode = "cut", api = "Fetch", times = "always""#,
+                true,
+                "cut every Fetch response of every broker after 10 bytes",
+            ),
+        ];
+        for (keys, closes, text) in said {
+            let partition = partition(keys);
+            assert_eq!((partition.closes_path(), partition.text().as_str()), (closes, text));
+        }
+    }
+
+    #[test]
+    fn cut_in_the_link_is_what_the_scenario_asks_for() {
+        let cut = partition(r#"mode = "cut", api = "Fetch", after-bytes = 3, times = 2"#).cut(vec![1]);
+        let mode = CutMode::MidResponse {
+            after_bytes: 3,
+            api: Some(1),
+            times: Some(2),
+        };
+        assert_eq!(cut.mode, mode);
+        let cut = partition(r#"mode = "delay", by = "50ms", jitter = "20ms""#).cut(vec![1]);
+        let (by, jitter) = (Duration::from_millis(50), Duration::from_millis(20));
+        assert_eq!(cut.mode, CutMode::Delay { by, jitter });
+        let cut = partition(r#"mode = "hold", connects = "unanswered""#).cut(vec![1]);
+        assert_eq!((cut.mode, cut.connects), (CutMode::Hold, link::Connects::Unanswered));
+    }
+
+    #[test]
+    fn delivered_is_what_hit_the_reader_on_a_broker_that_was_struck_and_as_often_as_asked() {
+        let connection = |node, change, count| Event::WireConnection {
+            client: "r1".into(),
+            node,
+            change,
+            count,
+        };
+        let told = |keys: &str, events: &[Event]| {
+            let mut entries = history! { plan(Kind::Group); 0 => connection(1, ConnectionChange::Opened, 1) };
+            for (n, event) in (2..).zip(events) {
+                entries.push(entry(n, n, event.clone()));
+            }
+            delivered(&partition(keys).cut(vec![1]), 3)(&facts(&entries))
+        };
+        let before = connection(1, ConnectionChange::CutInResponse, 5);
+        let elsewhere = connection(2, ConnectionChange::CutInResponse, 5);
+        let once = connection(1, ConnectionChange::CutInResponse, 1);
+        let cut_twice = r#"mode = "cut", times = 2"#;
+        assert_eq!(
+            told(cut_twice, &[before.clone(), elsewhere.clone(), once.clone()]),
+            None
+        );
+        assert_eq!(
+            told(cut_twice, &[before.clone(), once.clone(), once.clone()]).as_deref(),
+            Some("2 response(s) to the reader were cut in the middle")
+        );
+        assert!(told(r#"mode = "cut", times = "always""#, &[before, once]).is_some());
+
+        let held = r#"mode = "hold", connects = "unanswered""#;
+        let waits = connection(1, ConnectionChange::Unanswered, 2);
+        assert_eq!(told(held, &[elsewhere.clone(), elsewhere.clone()]), None);
+        assert_eq!(
+            told(held, &[elsewhere.clone(), waits.clone()]).as_deref(),
+            Some("2 connect(s) of the reader wait for an answer")
+        );
+        let traffic = connection(1, ConnectionChange::Held, 1);
+        assert_eq!(
+            told(held, &[elsewhere, waits, traffic]).as_deref(),
+            Some("traffic of the reader waits on 1 connection(s)")
+        );
     }
 }

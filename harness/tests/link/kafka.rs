@@ -524,6 +524,39 @@ async fn mock_refuses_a_follower_that_syncs_after_its_leader_and_the_link_orders
     lab.link.shutdown().await;
 }
 
+#[tokio::test]
+async fn member_whose_connection_closed_while_its_join_waited_may_join_again() {
+    // Without the cure the mock aborts, and this test with it: it does not notice a FIN while an answer is owed.
+    let lab = Lab::new(1);
+    let protocol = JoinGroupRequestProtocol::default().with_name(StrBytes::from_static_str("range"));
+    let request = RequestKind::JoinGroup(
+        JoinGroupRequest::default()
+            .with_group_id(GroupId(StrBytes::from_static_str("g")))
+            .with_member_id(StrBytes::from_static_str("m1"))
+            .with_protocol_type(StrBytes::from_static_str("consumer"))
+            .with_session_timeout_ms(6_000)
+            .with_rebalance_timeout_ms(6_000)
+            .with_protocols(vec![protocol]),
+    );
+    let address = lab.link.address(1).unwrap();
+    for closed in 1..=2 {
+        let mut first = Raw::connect(address).await;
+        first.send(ApiKey::JoinGroup, 5, &request).await;
+        lab::until(|| lab.link.last_request_age_ms("raw", "JoinGroup").is_some()).await;
+        if closed == 2 {
+            first.0.set_zero_linger().unwrap();
+        }
+        drop(first);
+        lab::until(|| lab.connections(ConnectionChange::ClosedByClient) == closed).await;
+    }
+    let mut again = Raw::connect(address).await;
+    again.send(ApiKey::JoinGroup, 5, &request).await;
+    let joined = JoinGroupResponse::decode(&mut again.receive().await, 5).unwrap();
+    assert_eq!((joined.error_code, joined.member_id.as_str()), (0, "m1"));
+    lab.assert_no_failure();
+    lab.link.shutdown().await;
+}
+
 /// The code that a topic gets in an answer to Metadata that lets the cluster make it, or not.
 async fn metadata_code(address: SocketAddr, topic: &str, may_make: bool) -> i16 {
     let asked = MetadataRequestTopic::default().with_name(Some(TopicName(StrBytes::from_string(topic.to_owned()))));

@@ -41,6 +41,8 @@ pub(super) enum End {
     Cut,
     /// A cut resets it in the middle of a response.
     Severed,
+    /// Nothing went either way for as long as is allowed.
+    Idle,
     /// The link ends.
     Stopped,
 }
@@ -81,7 +83,7 @@ pub(super) struct Connection {
     broker: Arc<Broker>,
     pub(super) guard: LiveGuard,
     pub(super) client: TcpStream,
-    exchange: Exchange,
+    pub(super) exchange: Exchange,
     /// Its opening is recorded, with the client id that it told.
     introduced: bool,
     /// The broker was reached.
@@ -103,7 +105,16 @@ impl Connection {
         self.reached = true;
         // Latency is the reader's and the broker's to choose; OK to go on with Nagle when it cannot be switched off.
         let _ = self.client.set_nodelay(true).and_then(|()| connected.set_nodelay(true));
-        self.relay(&mut control, connected).await
+        let (up_seed, down_seed) = self.guard.seeds(self.shared.options.seed);
+        let (mut up, mut down) = (Lane::new(up_seed), Lane::new(down_seed));
+        let end = self.relay(&mut control, &mut up, &mut down, connected).await;
+        match (end, upstream.take()) {
+            (End::Idle, Some(connected)) => self.close_idle(&mut control, up, down, connected).await,
+            (end, connected) => {
+                *upstream = connected;
+                end
+            }
+        }
     }
 
     /// Connects to the broker, once nothing is held.
@@ -142,9 +153,13 @@ impl Connection {
         }
     }
 
-    async fn relay(&mut self, control: &mut watch::Receiver<Control>, upstream: &TcpStream) -> End {
-        let (up_seed, down_seed) = self.guard.seeds(self.shared.options.seed);
-        let (mut up, mut down) = (Lane::new(up_seed), Lane::new(down_seed));
+    async fn relay(
+        &mut self,
+        control: &mut watch::Receiver<Control>,
+        up: &mut Lane,
+        down: &mut Lane,
+        upstream: &TcpStream,
+    ) -> End {
         let mut idle = self.shared.options.idle.map(Idle::new);
         let mut sync = self.shared.sync_gate.subscribe();
         let mut rounds = 0;
@@ -158,13 +173,13 @@ impl Connection {
             let (mut up_wait, mut down_wait) = (Wait::default(), Wait::default());
             let mut moved = false;
             if !now.up.held {
-                match self.move_up(&now, &mut up, &mut down, upstream) {
+                match self.move_up(&now, up, down, upstream) {
                     Ok((wait, read)) => (up_wait, moved) = (wait, read),
                     Err(side) => return End::Reset(side),
                 }
             }
             if !now.down.held {
-                match self.move_down(&now, &mut up, &mut down, upstream) {
+                match self.move_down(&now, up, down, upstream) {
                     Ok((wait, read)) => (down_wait, moved) = (wait, moved || read),
                     Err(side) => return End::Reset(side),
                 }
@@ -198,7 +213,7 @@ impl Connection {
                 }
             }
             if now.holds() {
-                self.watch_held(&now, &up, &down, upstream);
+                self.watch_held(&now, up, down, upstream);
                 until = earliest(until, Some(Instant::now() + HELD_TICK));
             }
             let client_wants = interest(!now.up.held && up.is_hungry(), down_wait.writable);
@@ -213,7 +228,7 @@ impl Connection {
                 _ = sync.changed(), if up_wait.sync => {}
                 () = Idle::fired(idle.as_mut()), if idle.is_some() => {
                     if idle.as_mut().is_some_and(Idle::is_over) {
-                        return self.close_idle(control, up, down, upstream).await;
+                        return End::Idle;
                     }
                 }
             }
@@ -258,6 +273,9 @@ impl Connection {
         let wait = up
             .write(upstream, &now.up, &self.shared.sync_gate)
             .map_err(|_| Side::Broker)?;
+        if up.is_at_fin() && self.exchange.is_closed_unnoticed() {
+            return Err(Side::Client);
+        }
         pass_fin(up, upstream).map_err(|_| Side::Broker)?;
         Ok((wait, moved))
     }
@@ -419,7 +437,7 @@ impl Connection {
     fn finish(mut self, end: End, upstream: Option<TcpStream>) {
         self.opened();
         match end {
-            End::Closed => {}
+            End::Closed | End::Idle => {}
             End::Reset(Side::Client) => self.closed_by_client(),
             End::Reset(Side::Broker) if self.reached => self.closed(Side::Broker, ConnectionChange::ClosedByBroker),
             End::Reset(Side::Broker) => {
@@ -445,7 +463,7 @@ impl Connection {
 
 /// Sends FIN once everything before it is written.
 pub(super) fn pass_fin(lane: &mut Lane, to: &TcpStream) -> io::Result<()> {
-    if lane.ended && !lane.fin_sent && !lane.has_queued() {
+    if lane.is_at_fin() {
         lane.fin_sent = true;
         match SockRef::from(to).shutdown(Shutdown::Write) {
             // The other side closed in the meantime; a reset shows at the next read.

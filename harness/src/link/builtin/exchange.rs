@@ -92,6 +92,15 @@ impl Exchange {
         !self.pending.is_empty()
     }
 
+    /// Whether the mock would not notice that this connection is closed with FIN. While a JoinGroup or SyncGroup waits it
+    /// does not look at the connection, and when the member comes back on another it aborts over the answer that it still
+    /// owes (librdkafka 2.12, rdkafka_mock_cgrp.c, `!member->resp`). RST it does notice. With other requests in the
+    /// connection FIN stays FIN: the mock reads them later, a LeaveGroup among them.
+    pub(super) fn is_closed_unnoticed(&self) -> bool {
+        let joins = |pending: &Pending| matches!(pending.body, Body::Join { .. } | Body::Sync { .. });
+        self.shared.options.emulated && self.is_waiting() && self.pending.values().all(joins)
+    }
+
     /// Takes in a request on its way up and returns what to send instead.
     pub(super) fn request(&mut self, bytes: Bytes) -> (Bytes, Mark) {
         let Some(header) = RequestHeader::parse(&bytes) else {

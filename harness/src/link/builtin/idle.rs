@@ -9,7 +9,6 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use brokerfall_report::history::ConnectionChange;
-use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -89,21 +88,24 @@ impl Connection {
         control: &mut watch::Receiver<Control>,
         mut up: Lane,
         mut down: Lane,
-        upstream: &TcpStream,
+        upstream: TcpStream,
     ) -> End {
         let now = *control.borrow();
         self.closed(Side::Broker, ConnectionChange::ClosedIdle);
+        if self.exchange.is_closed_unnoticed() {
+            // OK to drop an error: the broker closed first.
+            let _ = upstream.set_zero_linger();
+        }
         if !now.holds() {
             return End::Closed;
         }
         // What the broker sent before it closed is on its way. An error means that it closed by itself before.
-        while let Ok(true) = self.read_down(&now, &mut up, &mut down, upstream) {}
+        while let Ok(true) = self.read_down(&now, &mut up, &mut down, &upstream) {}
         if let Some(rest) = down.frames.rest() {
             down.push(rest, &now.down, super::exchange::Mark::None);
         }
         down.ended = true;
-        // OK to drop an error: the broker closed first.
-        let _ = SockRef::from(upstream).shutdown(std::net::Shutdown::Both);
+        drop(upstream);
         loop {
             let now = *control.borrow_and_update();
             self.guard.saw(now.version);

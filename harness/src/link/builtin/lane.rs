@@ -85,6 +85,11 @@ impl Lane {
         !self.queue.is_empty()
     }
 
+    /// Whether FIN is what goes on next.
+    pub(super) fn is_at_fin(&self) -> bool {
+        self.ended && !self.fin_sent && !self.has_queued()
+    }
+
     /// Reads what is there, without waiting.
     pub(super) fn read(&mut self, from: &TcpStream) -> io::Result<Read> {
         match from.try_read_buf(self.frames.room()) {
