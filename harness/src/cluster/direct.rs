@@ -248,6 +248,11 @@ pub enum DirectError {
 }
 
 impl DirectError {
+    /// True when only a bug of ours can have caused it.
+    pub(crate) fn is_ours(&self) -> bool {
+        matches!(self, DirectError::Unencodable { .. })
+    }
+
     /// True when the broker cannot have seen the request.
     pub fn never_sent(&self) -> bool {
         matches!(self, DirectError::Connect { .. } | DirectError::Unencodable { .. })

@@ -12,6 +12,7 @@ use brokerfall_report::verdict::{FailureKind, Outcome};
 use super::progress::cores;
 use super::{held, not_applicable, of_kind, undecided, violated};
 use crate::history::facts::Facts;
+use crate::history::limits::CPU_CORES;
 
 /// The first second of an outage is left out: clients log, close and reconnect.
 const LEFT_OUT_US: u64 = 1_000_000;
@@ -85,7 +86,7 @@ pub(super) fn judge(facts: &Facts) -> Outcome {
         Ok(outages) => outages,
         Err(outcome) => return outcome,
     };
-    let limit = facts.opened().map_or(0.10, |opened| opened.limits.cpu_cores.value);
+    let limit = facts.opened().map_or(CPU_CORES, |opened| opened.limits.cpu_cores.value);
     let (mut events, mut texts, mut highest, mut doubt) = (Vec::new(), Vec::new(), None::<f64>, None);
     for outage in &outages {
         for life in facts.lives() {

@@ -6,6 +6,7 @@ use brokerfall_report::verdict::{FailureKind, Outcome};
 use super::bounded_cpu::outages;
 use super::{held, of_kind, violated};
 use crate::history::facts::Facts;
+use crate::history::limits::{ERRORS_PER_S, REQUESTS_PER_S};
 
 pub(super) fn judge(facts: &Facts) -> Outcome {
     let outages = match outages(facts) {
@@ -13,8 +14,8 @@ pub(super) fn judge(facts: &Facts) -> Outcome {
         Err(outcome) => return outcome,
     };
     let limits = facts.opened().map(|opened| &opened.limits);
-    let most_requests = limits.map_or(200.0, |limits| limits.requests_per_s.value);
-    let most_errors = limits.map_or(100.0, |limits| limits.errors_per_s.value);
+    let most_requests = limits.map_or(REQUESTS_PER_S, |limits| limits.requests_per_s.value);
+    let most_errors = limits.map_or(ERRORS_PER_S, |limits| limits.errors_per_s.value);
     let (mut events, mut texts, mut highest) = (Vec::new(), Vec::new(), 0.0f64);
     for outage in &outages {
         let span_s = (outage.to_us - outage.from_us) as f64 / 1e6;

@@ -3,11 +3,10 @@
 use brokerfall_report::verdict::{Behind, FailureKind};
 
 use crate::history::facts::{Ended, Facts, HowEnded, Life, Reads, Usage};
+use crate::history::limits::REQUESTS_PER_S;
 
 /// CPU of a reader that stands still and yet works, in cores.
 const HOT_CORES: f64 = 0.5;
-/// Requests of a reader that stands still and yet asks, per second.
-const HOT_REQUESTS_PER_S: f64 = 200.0;
 
 /// A time in which the path was open, records waited, and the position of one partition stood.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -168,7 +167,7 @@ pub(super) fn is_hot(facts: &Facts, from_us: u64, to_us: u64) -> bool {
         .fold(0u64, |sum, window| {
             sum.saturating_add(window.total()).saturating_add(window.connects)
         });
-    cpu || requests as f64 / span_s > HOT_REQUESTS_PER_S
+    cpu || requests as f64 / span_s > REQUESTS_PER_S
 }
 
 /// Mean CPU use in cores between the first and the last sample inside a time, and the length between them in seconds.

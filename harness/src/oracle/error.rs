@@ -162,6 +162,17 @@ impl OracleError {
         }
     }
 
+    /// True when only a bug of ours can have caused it.
+    pub(crate) fn is_ours(&self) -> bool {
+        match self {
+            OracleError::UnknownPartition { .. } | OracleError::Batch { .. } | OracleError::Task { .. } => true,
+            OracleError::Request { source, .. } | OracleError::NoBroker { source, .. } => source.is_ours(),
+            OracleError::TimedOut { source, .. } => source.is_ours(),
+            OracleError::NotAcked { source, .. } => source.as_deref().is_some_and(OracleError::is_ours),
+            _ => false,
+        }
+    }
+
     /// True when the broker that was asked, or any, is not up.
     pub(super) fn nobody_there(&self) -> bool {
         match self {

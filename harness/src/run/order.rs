@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use brokerfall_report::history::{ExpectedException, HISTORY_FORMAT, Limit, Limits, Opened};
 use brokerfall_report::protocol::Kind;
 
+use crate::history::limits::{CPU_CORES, ERRORS_PER_S, REQUESTS_PER_S, STOP_GRACE_MS, WITHIN_MS};
 use crate::reader::Launch;
 use crate::scenario::plan::Plan;
 
@@ -31,18 +32,6 @@ pub struct Order {
 
 /// Session timeout on the mock cluster where the scenario sets none, milliseconds.
 const MOCK_SESSION_MS: u64 = 6_000;
-/// Recovery window without a limit of scenario or manifest, milliseconds: healthy libraries took up to 39 s (kafkajs
-/// 2.2.4 after a broker kill, measured 9 of 9).
-const WITHIN_MS: f64 = 60_000.0;
-/// Grace of a reader's own close, milliseconds: above the 30 s that the Java client takes by default.
-const STOP_GRACE_MS: f64 = 35_000.0;
-/// CPU over an outage, cores: known-good clients used at most 0.03 (aiokafka, kafkajs, Java classic), known-bad ones 0.2
-/// and more.
-const CPU_CORES: f64 = 0.10;
-/// Requests and connects over an outage, per second.
-const REQUESTS_PER_S: f64 = 200.0;
-/// Error events over an outage, per second.
-const ERRORS_PER_S: f64 = 100.0;
 /// Rise of memory over an outage, MiB: known-good readers (librdkafka, aiokafka under ktables) rose by at most 0.15 over
 /// outages of 20 s; a collector of garbage may let more pass before it runs.
 const MEMORY_MIB: f64 = 16.0;

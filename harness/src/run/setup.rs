@@ -41,10 +41,37 @@ pub(crate) enum RunError {
 }
 
 impl RunError {
-    /// Whose failure it is: what our own parts refuse on a machine is the environment's until it is shown to be a bug.
+    /// Whose failure it is. What only our own code can have caused is ours; everything else that our parts meet on a
+    /// machine is the environment's.
     pub(crate) fn of(&self) -> FailureOf {
-        FailureOf::Environment
+        let ours = match self {
+            RunError::Cluster(cause) => is_ours_of_cluster(cause),
+            RunError::Link(cause) => is_ours_of_link(cause),
+            RunError::Oracle(cause) => cause.is_ours(),
+            RunError::Fault(cause) => match cause {
+                FaultError::Cluster(cause) => is_ours_of_cluster(cause),
+                FaultError::Link(cause) => is_ours_of_link(cause),
+                FaultError::Oracle(cause) => cause.is_ours(),
+                FaultError::Host(_) | FaultError::NotProven { .. } => false,
+            },
+            RunError::Reader(_) | RunError::NoLastLook => false,
+        };
+        if ours {
+            FailureOf::Harness
+        } else {
+            FailureOf::Environment
+        }
     }
+}
+
+/// A request that cannot be encoded.
+fn is_ours_of_cluster(cause: &ClusterError) -> bool {
+    matches!(cause, ClusterError::Direct { source, .. } if source.is_ours())
+}
+
+/// A broker or cut that the link was never told of.
+fn is_ours_of_link(cause: &LinkError) -> bool {
+    matches!(cause, LinkError::NoBroker { .. } | LinkError::NoCut { .. })
 }
 
 /// Starts cluster, link and oracle, makes the topics and writes what stands in them before the reader starts.
@@ -147,3 +174,40 @@ pub(crate) async fn down(rig: &Rig) {
 
 /// How long the last scan and the last watermarks may take before the run ends without them.
 pub(crate) const LAST_LOOK: Duration = Duration::from_secs(15);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_only_our_code_can_have_caused_is_ours_and_the_rest_the_environments() {
+        let unknown = || OracleError::UnknownPartition {
+            topic: "orders".to_owned(),
+            partition: 9,
+        };
+        let timed_out = |source| OracleError::TimedOut {
+            what: "reading".to_owned(),
+            within: Duration::from_secs(1),
+            source: Box::new(source),
+        };
+        let ours = [
+            RunError::Oracle(unknown()),
+            RunError::Fault(FaultError::Oracle(timed_out(unknown()))),
+            RunError::Fault(FaultError::Link(LinkError::NoBroker { node: 9 })),
+        ];
+        for cause in ours {
+            assert_eq!(cause.of(), FailureOf::Harness, "{cause:?}");
+        }
+        let environments = [
+            RunError::NoLastLook,
+            RunError::Oracle(timed_out(OracleError::Away { node: 1 })),
+            RunError::Cluster(ClusterError::Died {
+                cluster: "mock",
+                last_words: "signal: 6".to_owned(),
+            }),
+        ];
+        for cause in environments {
+            assert_eq!(cause.of(), FailureOf::Environment, "{cause:?}");
+        }
+    }
+}

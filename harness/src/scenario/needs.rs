@@ -322,6 +322,8 @@ fn serves(kind: Kind, action: &Action) -> bool {
                 kind == Kind::Group || !group_api
             }
             FaultSpec::MoveCoordinator(_) => kind == Kind::Group,
+            // A table's keys belong to their partitions: its topic keeps the number that it has.
+            FaultSpec::AddPartitions(_) => kind != Kind::Table,
             _ => true,
         },
         Action::Ask {

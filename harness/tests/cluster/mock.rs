@@ -269,3 +269,73 @@ async fn cluster_that_cannot_be_made_is_an_error_with_its_reason() {
     let missing = brokerfall::cluster::mock::MockCluster::start(1, absent, folder.path()).await;
     assert!(matches!(missing.err().unwrap(), ClusterError::Io { .. }));
 }
+
+#[tokio::test]
+async fn leader_moves_where_it_is_told_and_metadata_says_so() {
+    let (lab, truth) = Lab::with_orders(3, 2).await;
+    truth.oracle.preload("orders", 5).await.unwrap();
+    for to in [2, 3, 1] {
+        let proof = lab.cluster.move_leader("orders", 0, to).await.unwrap();
+        assert!(
+            proof.contains(&format!("broker {to} the leader of orders-0")),
+            "{proof}"
+        );
+        assert_eq!(lab.cluster.leader("orders", 0).await.unwrap(), to);
+    }
+    assert_eq!(
+        lab.cluster.leader("orders", 1).await.unwrap(),
+        2,
+        "the other partition stays"
+    );
+    assert_eq!(truth.oracle.scan("orders", 0).await.unwrap().ids.count(), 5);
+    lab.cluster.shutdown().await;
+}
+
+#[tokio::test]
+async fn coordinator_moves_where_it_is_told() {
+    let lab = Lab::start(3).await;
+    for to in [3, 1] {
+        lab.cluster.move_coordinator("readers", to).await.unwrap();
+        assert_eq!(lab.cluster.coordinator("readers").await.unwrap(), to);
+    }
+    lab.cluster.shutdown().await;
+}
+
+#[tokio::test]
+async fn broker_that_is_down_is_put_in_charge_of_nothing() {
+    let lab = Lab::start(2).await;
+    lab.create("orders", 1, 2).await;
+    lab.cluster.kill_broker(2, Duration::ZERO).await.unwrap();
+    assert_eq!(lab.cluster.live(), [1]);
+    assert_eq!(lab.cluster.members().await.unwrap(), [1]);
+    let leader = lab.cluster.move_leader("orders", 0, 2).await.unwrap_err();
+    let coordinator = lab.cluster.move_coordinator("readers", 2).await.unwrap_err();
+    let unknown = lab.cluster.move_leader("orders", 0, 9).await.unwrap_err();
+    for refusal in [leader, coordinator, unknown] {
+        assert!(matches!(refusal, ClusterError::Refused { .. }), "{refusal:?}");
+    }
+    assert_eq!(lab.cluster.leader("orders", 0).await.unwrap(), 1);
+    lab.cluster.shutdown().await;
+}
+
+#[tokio::test]
+async fn topic_on_named_brokers_is_led_by_these_alone() {
+    let lab = Lab::start(3).await;
+    let topic = TopicSpec {
+        name: "placed".to_owned(),
+        partitions: 3,
+        replicas: 2,
+        brokers: vec![3, 2],
+    };
+    lab.cluster.create_topic(&topic).await.unwrap();
+    for (partition, node) in [(0, 3), (1, 2), (2, 3)] {
+        assert_eq!(lab.cluster.leader("placed", partition).await.unwrap(), node);
+    }
+    // Broker 1, which the mock itself has put a replica on, is no heir.
+    lab.cluster.kill_broker(3, Duration::ZERO).await.unwrap();
+    eventually("an election", async || {
+        lab.cluster.leader("placed", 0).await.ok().filter(|node| *node == 2)
+    })
+    .await;
+    lab.cluster.shutdown().await;
+}

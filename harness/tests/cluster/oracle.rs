@@ -455,3 +455,41 @@ async fn records_reach_another_library_with_key_value_header_and_tombstones() {
     reading.await.unwrap();
     lab.cluster.shutdown().await;
 }
+
+#[tokio::test]
+async fn partitions_that_are_added_are_written_watched_and_given_a_sentinel() {
+    let lab = Lab::start(1).await;
+    lab.create("orders", 3, 1).await;
+    let truth = lab.oracle(&[orders(2)]).await;
+    truth.oracle.preload("orders", 5).await.unwrap();
+    let early = truth.oracle.produce("orders", 2, 1).await.unwrap_err();
+    assert!(
+        matches!(early, OracleError::UnknownPartition { partition: 2, .. }),
+        "{early:?}"
+    );
+    assert_eq!(truth.oracle.sentinel(1).await.unwrap().len(), 2);
+
+    truth.oracle.add_partitions("orders", 3).await.unwrap();
+    assert_eq!(truth.oracle.partitions("orders"), 3);
+    let wrote = truth.oracle.produce("orders", 2, 4).await.unwrap();
+    assert_eq!(
+        (wrote.ids.first(), wrote.offsets.first()),
+        (Some(1), Some(0)),
+        "nothing stood there before"
+    );
+    assert_eq!(truth.oracle.sentinel(2).await.unwrap().len(), 3);
+    assert_eq!(truth.oracle.targets("r1").await.unwrap().len(), 3);
+    let unknown = truth.oracle.add_partitions("bills", 3).await.unwrap_err();
+    assert!(matches!(unknown, OracleError::UnknownPartition { .. }), "{unknown:?}");
+    lab.cluster.shutdown().await;
+}
+
+#[tokio::test]
+async fn targets_are_known_while_no_broker_is_up() {
+    let (lab, truth) = Lab::with_orders(1, 1).await;
+    truth.oracle.preload("orders", 7).await.unwrap();
+    lab.cluster.kill_broker(1, Duration::ZERO).await.unwrap();
+    let targets = truth.oracle.targets("r1").await.unwrap();
+    assert_eq!(targets.iter().map(|end| end.offset).collect::<Vec<_>>(), [7]);
+    lab.cluster.shutdown().await;
+}

@@ -5,10 +5,9 @@ use std::collections::BTreeMap;
 use brokerfall_report::history::{Generator, LogEnd, Opened, Stage, TopicInfo};
 use brokerfall_report::protocol::{Kind, Reset};
 
-use super::{Cure, Facts, Faults, Left, Log, Moment, Partition, Seen, Sentinel, Troubles, Wire, not_tombstone};
+use crate::history::limits::WITHIN_MS;
 
-/// Recovery window where no plan says another: healthy libraries took up to 39 s.
-const WITHIN_US: u64 = 60_000_000;
+use super::{Cure, Facts, Faults, Left, Log, Moment, Partition, Seen, Sentinel, Troubles, Wire, not_tombstone};
 
 impl Facts {
     // The run.
@@ -61,9 +60,8 @@ impl Facts {
 
     /// The recovery window, microseconds.
     pub fn within_us(&self) -> u64 {
-        self.opened().map_or(WITHIN_US, |opened| {
-            (opened.limits.within_ms.value.max(0.0) * 1000.0) as u64
-        })
+        let within_ms = self.opened().map_or(WITHIN_MS, |opened| opened.limits.within_ms.value);
+        (within_ms.max(0.0) * 1000.0) as u64
     }
 
     /// The kind of reader; assign until the run is opened.

@@ -4,6 +4,10 @@
 //! before, and its FIN, come out of the network when the hold is healed. Bytes that the reader sent meanwhile then reach
 //! a socket that is closed, and are answered with RST. A connection that was accepted while a hold was in force has not
 //! reached the broker, so no clock runs for it.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a link lets bytes wait: time itself is the condition"
+)]
 
 use std::pin::Pin;
 use std::time::Duration;
