@@ -116,6 +116,10 @@ pub struct ManifestDeclares {
     /// `cleared`: keys whose every record was deleted leave the table.
     #[serde(default)]
     pub expired: Option<Expired>,
+    /// `on-loop`: user callbacks run on the event loop that close runs on too, so that one that never returns can only be
+    /// ended with its process.
+    #[serde(default)]
+    pub callbacks: Option<Callbacks>,
 }
 
 /// What `caught_up` means.
@@ -135,6 +139,14 @@ pub enum CaughtUp {
 pub enum Skips {
     /// What a reset to the end jumps over.
     Reset,
+}
+
+/// Where a library calls the user's callbacks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Callbacks {
+    /// On the application's event loop.
+    OnLoop,
 }
 
 /// What becomes of keys whose every record was deleted.

@@ -251,13 +251,16 @@ impl Plan {
         self.expect.outcome.unwrap_or_else(|| self.default_outcome())
     }
 
+    /// Whether a callback never returns.
+    pub fn hangs(&self) -> bool {
+        self.faults()
+            .any(|fault| matches!(fault, FaultSpec::PanicCallback(panic) if panic.raise == How::Hang))
+    }
+
     /// Invariants that the nature of the faults takes out of judging, with the reason. A callback that hangs stops a
     /// reader that calls it in its own loop, rightly; what it may not do is lie about it or refuse to close.
     pub fn not_judged(&self) -> BTreeMap<String, String> {
-        let hangs = self
-            .faults()
-            .any(|fault| matches!(fault, FaultSpec::PanicCallback(panic) if panic.raise == How::Hang));
-        if !hangs {
+        if !self.hangs() {
             return BTreeMap::new();
         }
         INVARIANTS
