@@ -84,7 +84,8 @@ pub fn parse(file: &str, text: &str) -> Result<KnownFailing, Diagnostics> {
     let root = sink.parse()?;
     let mut entries = Vec::new();
     if let Some(top) = Section::new("the file", &root, &sink) {
-        entries = list(&top, "entry", &sink, |section| entry(section, file, &sink));
+        let read = list(&top, "entry", &sink, |section| entry(section, file, &sink));
+        entries = read.into_iter().flatten().collect();
         top.done();
     }
     sink.finish(KnownFailing { entries })
@@ -155,8 +156,7 @@ impl Entry {
     }
 
     fn names(&self, id: &str) -> bool {
-        let base = id.split_once('[').map_or(id, |(base, _)| base);
-        glob(&self.scenario, id) || glob(&self.scenario, base)
+        names(&self.scenario, id)
     }
 
     /// How a failed run differs from this entry; `None` when it does not.
@@ -195,6 +195,12 @@ fn without<'a>(these: &'a [String], those: &[String], nor: &[String]) -> Vec<&'a
         .filter(|id| !those.contains(id) && !nor.contains(id))
         .map(String::as_str)
         .collect()
+}
+
+/// Whether a pattern names a plan: with its axes, or without them all of its values.
+pub(super) fn names(pattern: &str, id: &str) -> bool {
+    let base = id.split_once('[').map_or(id, |(base, _)| base);
+    glob(pattern, id) || glob(pattern, base)
 }
 
 /// Whether `pattern`, in which `*` stands for any characters, covers the whole of `text`.
