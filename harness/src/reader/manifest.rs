@@ -7,14 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use brokerfall_report::history::Declares;
-use brokerfall_report::protocol::{Kind, RECORDS_IDS, RECORDS_OFFSETS};
+use brokerfall_report::protocol::{Kind, RECORDS_IDS, RECORDS_OFFSETS, STATE};
 use serde::{Deserialize, Serialize};
 
 use crate::scenario::duration;
 
 /// Every capability of adapter protocol v1: the optional events and commands by name, and the optional parts of
-/// `records` and `heartbeat`.
-pub const CAPABILITIES: [&str; 16] = [
+/// `records` and `heartbeat`, and whether local state is kept.
+pub const CAPABILITIES: [&str; 17] = [
     "rebalanced",
     "reset",
     "committed",
@@ -31,6 +31,7 @@ pub const CAPABILITIES: [&str; 16] = [
     RECORDS_OFFSETS,
     RECORDS_IDS,
     "heartbeat.positions",
+    STATE,
 ];
 
 /// Kinds of cluster that a manifest can name.
