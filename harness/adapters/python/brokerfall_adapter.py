@@ -47,6 +47,9 @@ SNAPSHOT_ENTRIES = 1_000
 RESTART_GRACE_MS = 3_000
 DELETED_KEYS = 1_000
 
+# A loop of asyncio that has not turned for this long could not answer a health check either.
+BLOCKED_S = 1.0
+
 # Limits on what others' exceptions and logs may cost.
 MAX_MESSAGE = 16_384
 MAX_FRAMES = 100
@@ -677,7 +680,11 @@ class Session:
                 turned = self._turned_at
                 age = None if turned is None else (time.monotonic() - turned) * 1000.0
                 try:
-                    emitter.emit("heartbeat", **{"state": "none", "claims": {}, "loop_age_ms": age, **adapter.heartbeat()})
+                    beat_of = {"state": "none", "claims": {}, "loop_age_ms": age, **adapter.heartbeat()}
+                    if not isinstance(adapter, ThreadAdapter) and age is not None and age > BLOCKED_S * 1000.0:
+                        # Nobody on the loop can be told anything: what a property says from this thread is no claim.
+                        beat_of["claims"] = {}
+                    emitter.emit("heartbeat", **beat_of)
                 except Exception as exc:
                     # A bug of the adapter's; the thread must live, or the reader would look dead.
                     say(f"brokerfall_adapter: no heartbeat: {exc!r}")

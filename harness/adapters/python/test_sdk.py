@@ -397,6 +397,9 @@ class Adapter(brokerfall_adapter.AsyncAdapter):
     async def barrier(self, timeout_ms):
         await asyncio.sleep(3600)
 
+    def heartbeat(self):
+        return {"claims": {"healthy": True}}
+
     async def stop(self, grace_ms):
         pass
 
@@ -548,6 +551,9 @@ class Process(Driven):
             pass
         self.ask(id=2, command="arm_callback", callback="on_set", on={"nth": 1}, times=1, **{"raise": {"how": "exception"}})
         self.assertTrue(self.until("done", id=2)["ok"])
+        while (beat := self.until("heartbeat"))["loop_age_ms"] < 1000:
+            self.assertEqual(beat["claims"], {"healthy": True})
+        self.assertEqual(beat["claims"], {})
 
     def test_end_of_stdin_ends_the_process_even_while_the_loop_blocks(self):
         self.ask(id=1, command="start", options={"how": "block"})

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use brokerfall_report::exception::Origin;
 use brokerfall_report::history::FailureOf;
 use brokerfall_report::render;
-use brokerfall_report::report::{Report, RunReport, StaleEntry};
-use brokerfall_report::verdict::{ExitCode, Verdict};
+use brokerfall_report::report::{ExceptionReport, Report, RunReport, StaleEntry};
+use brokerfall_report::verdict::{ExitCode, FailureKind, Verdict};
 use tokio::sync::Semaphore;
 
 use super::args::{ClusterArg, KeepArg, RunArgs};
@@ -283,10 +284,14 @@ fn note_known(report: &mut RunReport, known: &KnownFailing) {
         .map(|violation| violation.invariant.clone())
         .collect();
     violated.dedup();
+    // A start call that raised ended the reader as well, and is told as an answer.
+    let fatal = report.exceptions.iter().any(|seen| seen.fatal);
+    let terminal = report.failure_kind == Some(FailureKind::Terminal);
+    let ended = |seen: &&ExceptionReport| seen.fatal || !fatal && terminal && seen.origin == Origin::Reader;
     let exceptions: Vec<String> = report
         .exceptions
         .iter()
-        .filter(|seen| seen.fatal)
+        .filter(ended)
         .flat_map(|seen| {
             seen.exception
                 .preorder()

@@ -7,14 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use brokerfall_report::history::Declares;
-use brokerfall_report::protocol::{Kind, RECORDS_IDS, RECORDS_OFFSETS};
+use brokerfall_report::protocol::{Kind, RECORDS_IDS, RECORDS_OFFSETS, STATE};
 use serde::{Deserialize, Serialize};
 
 use crate::scenario::duration;
 
 /// Every capability of adapter protocol v1: the optional events and commands by name, and the optional parts of
-/// `records` and `heartbeat`.
-pub const CAPABILITIES: [&str; 16] = [
+/// `records` and `heartbeat`, and whether local state is kept.
+pub const CAPABILITIES: [&str; 17] = [
     "rebalanced",
     "reset",
     "committed",
@@ -31,6 +31,7 @@ pub const CAPABILITIES: [&str; 16] = [
     RECORDS_OFFSETS,
     RECORDS_IDS,
     "heartbeat.positions",
+    STATE,
 ];
 
 /// Kinds of cluster that a manifest can name.
@@ -122,6 +123,10 @@ pub struct ManifestDeclares {
     /// `cleared`: keys whose every record was deleted leave the table.
     #[serde(default)]
     pub expired: Option<Expired>,
+    /// `on-loop`: user callbacks run on the event loop that close runs on too, so that one that never returns can only be
+    /// ended with its process.
+    #[serde(default)]
+    pub callbacks: Option<Callbacks>,
 }
 
 /// What `caught_up` means.
@@ -141,6 +146,14 @@ pub enum CaughtUp {
 pub enum Skips {
     /// What a reset to the end jumps over.
     Reset,
+}
+
+/// Where a library calls the user's callbacks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Callbacks {
+    /// On the application's event loop.
+    OnLoop,
 }
 
 /// What becomes of keys whose every record was deleted.

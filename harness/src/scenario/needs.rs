@@ -257,13 +257,17 @@ impl Plan {
         self.expect.outcome.unwrap_or_else(|| self.default_outcome())
     }
 
+    /// Whether a callback never returns.
+    pub fn hangs(&self) -> bool {
+        self.faults()
+            .any(|fault| matches!(fault, FaultSpec::PanicCallback(panic) if panic.raise == How::Hang))
+    }
+
     /// Invariants that the nature of the steps takes out of judging, with the reason. A callback that hangs stops a reader
     /// that calls it in its own loop, rightly; what it may not do is lie about it or refuse to close. A reader that was
     /// told to close owes no progress.
     pub fn not_judged(&self) -> BTreeMap<String, String> {
-        let hangs = self
-            .faults()
-            .any(|fault| matches!(fault, FaultSpec::PanicCallback(panic) if panic.raise == How::Hang));
+        let hangs = self.hangs();
         let reason = if hangs {
             "a callback hangs: only status_honest and stops_cleanly are asked, unless [expect] names more"
         } else if self.ends_closed() {

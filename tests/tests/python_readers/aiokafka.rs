@@ -202,49 +202,38 @@ fn start_without_a_broker_raises_and_the_process_lives() {
     adapter.stop();
 }
 
-/// A session of 1 s ends between two heartbeats of the library's default of 3 s, and does not with one each 200 ms.
+/// A session of 5 s ends between two heartbeats that are 9 s apart (the library's default of 10 s would not), and does not
+/// with one each 500 ms.
 #[test]
 fn session_and_heartbeat_reach_the_library() {
     let Some(launch) = aiokafka(VERSION) else { return };
-    let lost = |adapter: &Adapter| {
-        adapter
-            .events(rebalanced)
-            .iter()
-            .any(|(_, revoked)| !revoked.is_empty())
+    let lost = |event: &ReaderEvent| rebalanced(event).filter(|(_, revoked)| !revoked.is_empty());
+    let started = |heartbeat_ms| {
+        let mut log = Log::new(1, plain());
+        log.write(1);
+        let mut adapter = Adapter::spawn(&launch);
+        let done = adapter.start(&log, Kind::Group, |start| {
+            start.session_ms = Some(5_000);
+            start.heartbeat_ms = Some(heartbeat_ms);
+            start.max_poll_ms = Some(10_000);
+        });
+        assert!(done.ok);
+        adapter.delivered(1, 1);
+        (log, adapter)
     };
-    let mut log = Log::new(1, plain());
-    log.write(1);
-    let mut adapter = Adapter::spawn(&launch);
-    assert!(
-        adapter
-            .start(&log, Kind::Group, |start| start.session_ms = Some(1_000))
-            .ok
-    );
+    let (_log, adapter) = started(9_000);
     adapter.wait("the end of the session", |all| {
-        all.iter()
-            .filter_map(|line| rebalanced(&line.event))
-            .any(|(_, revoked)| !revoked.is_empty())
-            .then_some(())
+        all.iter().find_map(|line| lost(&line.event))
     });
-    adapter.stop();
 
-    let mut log = Log::new(1, plain());
-    log.write(1);
-    let mut adapter = Adapter::spawn(&launch);
-    let done = adapter.start(&log, Kind::Group, |start| {
-        start.session_ms = Some(1_000);
-        start.heartbeat_ms = Some(200);
-        start.max_poll_ms = Some(10_000);
-    });
-    assert!(done.ok);
-    adapter.delivered(1, 1);
-    // 24 signs of life are 6 s: twice what the library's default needs to lose the session.
-    adapter.wait("6 s of signs of life", |all| {
+    let (_log, adapter) = started(500);
+    // 32 signs of life of the adapter are 8 s.
+    adapter.wait("8 s of signs of life", |all| {
         let beats = all
             .iter()
             .filter(|line| matches!(line.event, ReaderEvent::Heartbeat(_)));
-        (beats.count() >= 24).then_some(())
+        (beats.count() >= 32).then_some(())
     });
-    assert!(!lost(&adapter));
+    assert_eq!(adapter.events(lost), []);
     adapter.stop();
 }

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use brokerfall_report::exception::Origin;
-use brokerfall_report::protocol::{Callback, Command, How, Kind, On, ReaderEvent, Reset, ResetCause};
+use brokerfall_report::protocol::{
+    ArmCallback, Callback, Command, How, Kind, On, Raise, ReaderEvent, Reset, ResetCause, Start, Times,
+};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
@@ -358,6 +360,57 @@ fn member_without_an_offset_and_without_a_reset_ends_and_says_why() {
         _ => None,
     });
     assert_eq!(code.name, "AutoOffsetReset");
+}
+
+/// librdkafka refuses what lies outside of its ranges, and names the property.
+#[test]
+fn group_timeouts_reach_the_client_by_its_own_names() {
+    type Edit = fn(&mut Start);
+    let edits: [(&str, Edit); 3] = [
+        ("session.timeout.ms", |start| start.session_ms = Some(3_600_001)),
+        ("heartbeat.interval.ms", |start| start.heartbeat_ms = Some(3_600_001)),
+        ("max.poll.interval.ms", |start| start.max_poll_ms = Some(86_400_001)),
+    ];
+    let cluster = Cluster::new(1, 1);
+    for (property, edit) in edits {
+        let mut reader = Reader::spawn("reference-group");
+        let mut told = start(Kind::Group, &cluster);
+        edit(&mut told);
+        let done = reader.ask(Command::Start(told));
+        let error = done.error.unwrap();
+        assert!(error.message.contains(property), "{}", error.message);
+    }
+}
+
+#[test]
+fn member_whose_callback_outlasts_max_poll_loses_its_partition_takes_it_back_and_reads_all() {
+    let mut cluster = Cluster::new(1, 1);
+    let mut reader = Reader::spawn("reference-group");
+    let mut told = start(Kind::Group, &cluster);
+    // The client wants it at least as long as the session.
+    told.max_poll_ms = told.session_ms;
+    assert!(reader.ask(Command::Start(told)).ok);
+    let late = ArmCallback {
+        callback: Callback::OnRecord,
+        on: On::Nth(1),
+        raise: Raise {
+            how: How::Delay,
+            type_name: None,
+            ms: Some(9_000),
+        },
+        times: Times::Count(1),
+    };
+    assert!(reader.ask(Command::ArmCallback(late)).ok);
+    cluster.write(0, &[("a", true), ("b", true), ("c", true)]);
+    reader.wait("the loss", |event| match event {
+        ReaderEvent::Rebalanced { lost, .. } if !lost.is_empty() => Some(()),
+        _ => None,
+    });
+    cluster.write(0, &[("d", true)]);
+    reader.wait_all("every record", |lines| {
+        let read = offsets(lines, 0);
+        (0..4).all(|offset| read.contains(&offset)).then_some(())
+    });
 }
 
 #[test]
