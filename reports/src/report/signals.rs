@@ -11,6 +11,8 @@ use crate::protocol::{Claims, ReaderEvent};
 const STANDING_US: u64 = 1_000_000;
 /// The same for a reader that has not moved yet: starting takes some of it.
 const STARTING_US: u64 = 5_000_000;
+/// What a heartbeat tells may be this old: the pause between two, and a little for its way.
+const HEARTBEAT_US: u64 = 300_000;
 
 /// The signals of a run, in the order of the report.
 #[derive(Debug, Default)]
@@ -109,10 +111,10 @@ impl Signals {
         let after_fault = self.fault_us.is_some();
         match event {
             ReaderEvent::Heartbeat(heartbeat) => {
-                self.state_now(at_us, &heartbeat.state);
+                self.state_now(at_us, &heartbeat.state, self.may_be_old(at_us));
                 self.claims_now(at_us, &heartbeat.claims);
             }
-            ReaderEvent::Status { state, .. } => self.state_now(at_us, state),
+            ReaderEvent::Status { state, .. } => self.state_now(at_us, state, false),
             ReaderEvent::CaughtUp => self.is_well(),
             ReaderEvent::Error { origin, exception, .. } if after_fault => match origin {
                 Origin::Log => tell(&mut self.log, at_us, || exception.chain()),
@@ -151,13 +153,19 @@ impl Signals {
         }
     }
 
-    fn state_now(&mut self, at_us: u64, state: &str) {
+    /// Whether what a heartbeat tells now may have been so before the fault.
+    fn may_be_old(&self, at_us: u64) -> bool {
+        self.fault_us
+            .is_some_and(|fault| at_us < fault.saturating_add(HEARTBEAT_US))
+    }
+
+    fn state_now(&mut self, at_us: u64, state: &str, may_be_old: bool) {
         if self.state.as_deref() == Some(state) {
             return;
         }
         let before = self.state.replace(state.to_owned());
         if let (Some(before), true) = (before, self.fault_us.is_some()) {
-            let slot = if self.settled {
+            let slot = if self.settled && !may_be_old {
                 &mut self.status
             } else {
                 self.coming_up = None;
@@ -172,13 +180,19 @@ impl Signals {
         let before = self.claims.replace(claims.clone()).unwrap_or_default();
         if claims.healthy == Some(false) {
             self.is_unwell();
-        } else if claims.healthy == Some(true) || claims.caught_up == Some(true) {
+        } else if claims.caught_up.unwrap_or(claims.healthy == Some(true)) {
+            // A reader that says when it has caught up is on its way until then, however healthy it calls itself.
             self.is_well();
+        }
+        // A lag of before the fault may be as old; the next heartbeat tells whether it stays.
+        let old = self.may_be_old(at_us);
+        if let Some(now) = self.claims.as_mut().filter(|_| old) {
+            now.lag = before.lag;
         }
         if self.fault_us.is_none() {
             return;
         }
-        let lag = claims.lag.unwrap_or(0);
+        let lag = claims.lag.filter(|_| !old).unwrap_or(0);
         if before.healthy != Some(false) && claims.healthy == Some(false) {
             tell(&mut self.claim, at_us, || "not healthy".to_owned());
         } else if before.caught_up == Some(true) && claims.caught_up != Some(true) {

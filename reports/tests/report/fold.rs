@@ -245,7 +245,7 @@ fn a_history_that_was_cut_off_is_marked_partial() {
     assert!(report(stories::environment_failed()).partial);
     assert!(!report(stories::passed()).partial);
     let nothing = RunReport::from_history(
-        Vec::<brokerfall_report::history::Entry>::new(),
+        Vec::<Entry>::new(),
         &history::judgement(Verdict::Error, "no plan", Vec::new()),
     );
     assert!(nothing.partial && nothing.scenario.is_empty());

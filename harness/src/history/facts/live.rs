@@ -191,6 +191,36 @@ mod tests {
     }
 
     #[test]
+    fn status_on_the_way_to_the_end_is_no_reaction_however_healthy_the_reader_calls_itself() {
+        let loading = Claims {
+            healthy: Some(true),
+            caught_up: Some(false),
+            ..Claims::default()
+        };
+        let done = Claims {
+            caught_up: Some(true),
+            ..loading.clone()
+        };
+        let entries = history! { with_fault(Kind::Table, "partition");
+            0 => produced(1, 10), 5 => spawned("r1"), 8 => heartbeat("loading", loading), 15 => injecting("partition"),
+            600 => delivered(1, 10), 700 => heartbeat("caught_up", done),
+        };
+        assert_eq!(felt(&entries), None);
+    }
+
+    #[test]
+    fn state_that_the_first_heartbeat_after_the_fault_tells_may_be_older_than_the_fault() {
+        let until = |ms: u64| {
+            history! { with_fault(Kind::Table, "partition");
+                0 => produced(1, 10), 5 => spawned("r1"), 10 => delivered(1, 10), 12 => heartbeat("caught_up", healthy()),
+                15 => injecting("partition"), ms => heartbeat("idle", healthy()),
+            }
+        };
+        assert_eq!(felt(&until(200)), None);
+        assert_eq!(felt(&until(400)).unwrap(), "r1 showed the status `idle`");
+    }
+
+    #[test]
     fn what_the_harness_does_itself_is_no_reaction() {
         let entries = history! { with_fault(Kind::Table, "pause-broker");
             0 => produced(1, 10), 5 => spawned("r1"), 10 => delivered(1, 10), 15 => injecting("pause-broker"),

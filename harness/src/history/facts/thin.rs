@@ -3,9 +3,10 @@
 //!
 //! Ordinary runs are kept whole. In a longer one, events of one list are put together only within a calm stretch: a run of
 //! events in which no fault was in force or lately healed, and none of which begins, ends, asks, answers or excuses
-//! anything, so that no judge can ask for a moment between them. What is put together errs on the side of the reader,
-//! and by [`APART_US`] at most.
+//! anything, so that no judge can ask for a moment between them. What is put together errs on the side of the reader: by
+//! [`APART_US`], and in the longest of lists by [`LONGEST`] times that.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use super::{Facts, Moment};
@@ -17,9 +18,11 @@ const EVERY: u64 = 16_384;
 /// The last events are kept as they are: the clocks of readers and harness differ.
 const LAST_US: u64 = 10_000_000;
 /// After the last heal a reader is watched closely for this long.
-const WATCHED_US: u64 = 60_000_000;
-/// What lies further apart is not put together.
+const WATCHED_US: u64 = 10_000_000;
+/// What lies further apart is not put together, in a list that has just become long.
 pub(super) const APART_US: u64 = 2_000_000;
+/// Nor what lies further apart than this many times as much, in the longest.
+const LONGEST: u64 = 8;
 /// Shorter stretches are not worth remembering.
 const STRETCH: u64 = 64;
 
@@ -60,6 +63,10 @@ impl Calm {
 pub(super) struct Together<'a> {
     calm: &'a Calm,
     now: Moment,
+    /// What happened before was looked at already.
+    since_us: u64,
+    /// What lies further apart stays apart: the longer the list, the further.
+    apart_us: Cell<u64>,
 }
 
 impl Together<'_> {
@@ -75,13 +82,33 @@ impl Together<'_> {
 
     /// The same, and they lie close together.
     pub(super) fn may_soon(&self, earlier: Moment, later: Moment) -> bool {
-        later.us.saturating_sub(earlier.us) <= APART_US && self.may(earlier, later)
+        later.us.saturating_sub(earlier.us) <= self.apart_us.get() && self.may(earlier, later)
+    }
+
+    /// Takes the part off a long list that was not looked at yet.
+    fn tail<T>(&self, list: &mut Vec<T>, at: impl Fn(&T) -> Moment) -> Option<Vec<T>> {
+        if list.len() <= KEPT {
+            return None;
+        }
+        let longer = (list.len() / KEPT) as u64;
+        self.apart_us.set(APART_US * longer.min(LONGEST));
+        let new = list.iter().rev().take_while(|one| at(one).us >= self.since_us).count();
+        Some(list.split_off(list.len() - new))
     }
 
     /// Puts neighbours of a long list together: `join` takes the second into the first where it can.
-    pub(super) fn neighbours<T>(&self, list: &mut Vec<T>, join: impl Fn(&mut T, &T) -> bool) {
-        if list.len() > KEPT {
-            list.dedup_by(|later, earlier| join(earlier, later));
+    pub(super) fn neighbours<T>(
+        &self,
+        list: &mut Vec<T>,
+        at: impl Fn(&T) -> Moment,
+        join: impl Fn(&mut T, &T) -> bool,
+    ) {
+        let Some(tail) = self.tail(list, at) else { return };
+        for one in tail {
+            let joined = list.last_mut().is_some_and(|last| join(last, &one));
+            if !joined {
+                list.push(one);
+            }
         }
     }
 
@@ -90,29 +117,24 @@ impl Together<'_> {
     pub(super) fn by_key<T, K: Ord>(
         &self,
         list: &mut Vec<T>,
+        at: impl Fn(&T) -> Moment,
         key: impl Fn(&T) -> K,
         absorb: impl Fn(&mut T, &T) -> bool,
     ) {
-        if list.len() <= KEPT {
-            return;
-        }
+        let Some(tail) = self.tail(list, at) else { return };
+        // From the end, because what comes later stays.
+        let mut kept: Vec<T> = Vec::with_capacity(tail.len() / 2);
         let mut next: BTreeMap<K, usize> = BTreeMap::new();
-        let mut stays = vec![true; list.len()];
-        for i in (0..list.len()).rev() {
-            let key = list.get(i).map(&key);
-            let later = key.as_ref().and_then(|key| next.get(key)).copied();
-            if let Some(later) = later
-                && let Some((head, tail)) = list.split_at_mut_checked(later)
-                && let (Some(earlier), Some(later)) = (head.get(i), tail.first_mut())
-                && absorb(later, earlier)
-            {
-                stays[i] = false;
-            } else if let Some(key) = key {
-                next.insert(key, i);
+        for earlier in tail.into_iter().rev() {
+            let key = key(&earlier);
+            let later = next.get(&key).and_then(|&i| kept.get_mut(i));
+            if later.is_some_and(|later| absorb(later, &earlier)) {
+                continue;
             }
+            next.insert(key, kept.len());
+            kept.push(earlier);
         }
-        let mut stays = stays.into_iter();
-        list.retain(|_| stays.next().unwrap_or(true));
+        list.extend(kept.into_iter().rev());
     }
 }
 
@@ -125,37 +147,65 @@ impl Facts {
         let together = Together {
             calm: &self.calm,
             now: self.now,
+            // What was too new then; a little more, because readers have a clock of their own.
+            since_us: self.thinned_us.saturating_sub(2 * LAST_US),
+            apart_us: Cell::new(APART_US),
         };
+        self.thinned_us = self.now.us;
         for partition in self.topics.values_mut().flat_map(BTreeMap::values_mut) {
             partition.log.thin(&together);
             partition.reads.thin(&together);
         }
         self.wire.thin(&together);
         for life in &mut self.lives {
+            together.neighbours(
+                &mut life.claims,
+                |one| one.from,
+                |earlier, later| {
+                    let (one, other) = (&earlier.claims, &later.claims);
+                    let same = (one.healthy, one.caught_up) == (other.healthy, other.caught_up);
+                    let lags = one.lag.zip(other.lag);
+                    let joins = same && lags.is_some() && together.may_soon(earlier.from, later.until);
+                    if joins {
+                        earlier.until = later.until;
+                        earlier.claims.lag = lags.map(|(one, other)| one.max(other));
+                    }
+                    joins
+                },
+            );
             // Both count up: what lies between the first and the last says little.
             together.by_key(
                 &mut life.usage,
+                |one| one.at,
                 |_| (),
                 |later, earlier| together.may_soon(earlier.at, later.at),
             );
         }
-        together.neighbours(&mut self.contended, |earlier, later| {
-            let joins = together.may_soon(earlier.0, later.0);
-            if joins {
-                *earlier = (
-                    later.0,
-                    earlier.1.saturating_add(later.1),
-                    earlier.2.saturating_add(later.2),
-                );
-            }
-            joins
-        });
-        together.neighbours(&mut self.errors, |earlier, later| {
-            let same = (earlier.1, earlier.2) == (later.1, later.2) && together.may_soon(earlier.0, later.0);
-            if same {
-                earlier.3 = earlier.3.saturating_add(later.3);
-            }
-            same
-        });
+        together.neighbours(
+            &mut self.contended,
+            |one| one.0,
+            |earlier, later| {
+                let joins = together.may_soon(earlier.0, later.0);
+                if joins {
+                    *earlier = (
+                        later.0,
+                        earlier.1.saturating_add(later.1),
+                        earlier.2.saturating_add(later.2),
+                    );
+                }
+                joins
+            },
+        );
+        together.neighbours(
+            &mut self.errors,
+            |one| one.0,
+            |earlier, later| {
+                let same = (earlier.1, earlier.2) == (later.1, later.2) && together.may_soon(earlier.0, later.0);
+                if same {
+                    earlier.3 = earlier.3.saturating_add(later.3);
+                }
+                same
+            },
+        );
     }
 }

@@ -71,6 +71,11 @@ pub trait Hooks: Send + Sync {
         next
     }
 
+    /// Whether a reader that reads by hand reports that it moved its position.
+    fn tells_reset(&self) -> bool {
+        true
+    }
+
     /// What the reader says of itself.
     fn heartbeat(&self, _heartbeat: &mut Heartbeat) {}
 
