@@ -78,9 +78,17 @@ pub(crate) fn check(args: &CheckArgs) -> ExitCode {
     let mut code = ExitCode::AsExpected;
     for path in &args.paths {
         match catalogue::check(path) {
-            Ok(summaries) => {
-                for one in summaries {
+            Ok(checked) => {
+                for one in &checked.good {
                     say::out_tame(&format!("{}: {} plan(s), {}", one.id, one.plans.len(), one.title));
+                }
+                for wrong in &checked.wrong {
+                    code = usage(wrong);
+                }
+                if checked.files > 1 {
+                    let (wrong, errors) = (checked.wrong.len(), checked.errors());
+                    let good = checked.files - wrong;
+                    say::note(&format!("{good} file(s) are good, {wrong} are not ({errors} error(s))"));
                 }
             }
             Err(cause) => code = usage(&cause),

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use brokerfall_report::history::FailureOf;
 use brokerfall_report::render;
@@ -100,7 +101,9 @@ pub(crate) async fn run(args: RunArgs) -> Result<ExitCode, SuiteError> {
             .progress
             .say("cluster mock (--cluster auto): the fastest that there is, and so far the only one");
     }
+    let began = tokio::time::Instant::now();
     let mut runs = carry_out(&suite, pairs, jobs).await;
+    let pace = pace(&runs, began.elapsed(), jobs);
     runs.extend(away);
     let stale = if full_catalogue {
         stale(&suite.known)
@@ -116,6 +119,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<ExitCode, SuiteError> {
     );
     spawner.shut_down().await;
     write(&suite, &report)?;
+    say::out_tame(&pace);
     if suite.cancel.borrow().is_some() && report.exit_code() == ExitCode::AsExpected {
         // What was not run was not judged.
         return Ok(ExitCode::NothingJudged);
@@ -147,6 +151,17 @@ fn expected(folder: Option<&Path>, reader: &str) -> Result<Expected, SuiteError>
         Some(Some((expected, _))) => Ok(expected),
         _ => Ok(catalogue::expected(reader)?),
     }
+}
+
+/// How long the runs took together, and how many an hour that makes. What was skipped took no time and does not count.
+fn pace(runs: &[RunReport], took: Duration, jobs: usize) -> String {
+    let carried_out = runs.iter().filter(|run| run.verdict != Verdict::Skipped).count();
+    let seconds = took.as_secs_f64();
+    let hourly = carried_out as f64 * 3600.0 / seconds.max(0.001);
+    format!(
+        "pace: {carried_out} runs in {seconds:.1} s, {hourly:.0} an hour, {:.0} for each of {jobs} jobs",
+        hourly / jobs as f64
+    )
 }
 
 /// Entries of known failures whose scenario exists nowhere.
@@ -291,6 +306,7 @@ fn note_known(report: &mut RunReport, known: &KnownFailing) {
         .collect();
     let run = known_failing::Run {
         scenario: &report.scenario,
+        kind: report.reader.kind,
         version: &report.reader.version,
         violated: &violated,
         exceptions: &exceptions,

@@ -66,7 +66,10 @@ pub fn parse(file: &str, text: &str) -> Result<Expected, Diagnostics> {
     let root = sink.parse()?;
     let mut entries = Vec::new();
     if let Some(top) = Section::new("the file", &root, &sink) {
-        entries = list(&top, "entry", &sink, |section| entry(section, &sink));
+        entries = list(&top, "entry", &sink, |section| entry(section, &sink))
+            .into_iter()
+            .flatten()
+            .collect();
         top.done();
     }
     sink.finish(Expected { entries })
