@@ -359,7 +359,7 @@ impl Hooks for Mutant {
         }
     }
 
-    fn tells_reset(&self) -> bool {
+    fn tells_caller(&self) -> bool {
         self.wrong != Wrong::HidesAReset
     }
 

@@ -826,9 +826,9 @@ mod tests {
         Origin::Log,
     ];
 
-    fn exception() -> impl Strategy<Value = Exception> {
-        let one = |children: Vec<Exception>| {
-            (name(), name(), proptest::option::of(-5i64..5)).prop_map(move |(type_name, message, code)| Exception {
+    fn exception() -> BoxedStrategy<Exception> {
+        let one = || {
+            (name(), name(), proptest::option::of(-5i64..5)).prop_map(|(type_name, message, code)| Exception {
                 type_name,
                 code: code.map(|value| crate::exception::Code {
                     value,
@@ -836,15 +836,18 @@ mod tests {
                 }),
                 attributes: [("retriable".to_owned(), true.into())].into(),
                 message,
-                relation: None,
-                children: children.clone(),
-                frames: Vec::new(),
+                ..no_exception()
             })
         };
-        one(Vec::new()).prop_flat_map(move |child| prop_oneof![one(Vec::new()), one(vec![child])])
+        let with_child = (one(), one()).prop_map(|(outer, inner)| Exception {
+            children: vec![inner],
+            ..outer
+        });
+        prop_oneof![one(), with_child].boxed()
     }
 
-    fn reader_event() -> impl Strategy<Value = ReaderEvent> {
+    // Boxed, all of them: nested as they are they would not fit on the stack of a test.
+    fn reader_event() -> BoxedStrategy<ReaderEvent> {
         use proptest::{collection::btree_map, collection::vec, option::of, sample::select};
         let delivered = (name(), any::<u32>(), of(runs()), of(runs()), (float(), float())).prop_map(
             |(topic, partition, offsets, ids, t)| Delivered {
@@ -896,9 +899,10 @@ mod tests {
             ),
             Just(ReaderEvent::CaughtUp),
         ]
+        .boxed()
     }
 
-    fn event() -> impl Strategy<Value = Event> {
+    fn event() -> BoxedStrategy<Event> {
         use proptest::{collection::btree_map, collection::vec, sample::select};
         let outcome = select(vec![
             ProduceOutcome::Acked,
@@ -991,6 +995,7 @@ mod tests {
             }),
             Just(Event::Quiet),
         ]
+        .boxed()
     }
 
     fn entries() -> impl Strategy<Value = Vec<Entry>> {

@@ -302,7 +302,7 @@ pub struct LimitReport {
     pub name: String,
     /// The limit, in `unit`.
     pub value: f64,
-    /// `s`, `cores`, `/s`, `MiB` or nothing.
+    /// `s`, `cores`, `/s`, `MiB` or `open`.
     pub unit: String,
     /// `scenario`, `manifest` or `default`.
     pub origin: String,

@@ -24,6 +24,8 @@ pub(super) struct Signals {
     settled: bool,
     /// A change of the status while it came up, which tells something only if it turns out to be unwell.
     coming_up: Option<Told>,
+    /// When it was well for the first time.
+    well_us: Option<u64>,
     state: Option<String>,
     claims: Option<Claims>,
     makes_claims: bool,
@@ -60,7 +62,7 @@ impl Signals {
         match event {
             Event::Opened(opened) => self.live = !matches!(opened.phase, Phase::Start | Phase::CatchUp),
             Event::Spawned { .. } => {
-                (self.state, self.claims, self.coming_up) = (None, None, None);
+                (self.state, self.claims, self.coming_up, self.well_us) = (None, None, None, None);
                 self.settled = false;
             }
             Event::Reader { event, .. } => self.reader_said(at_us, event),
@@ -115,7 +117,7 @@ impl Signals {
                 self.claims_now(at_us, &heartbeat.claims);
             }
             ReaderEvent::Status { state, .. } => self.state_now(at_us, state, false),
-            ReaderEvent::CaughtUp => self.is_well(),
+            ReaderEvent::CaughtUp => self.is_well(at_us),
             ReaderEvent::Error { origin, exception, .. } if after_fault => match origin {
                 Origin::Log => tell(&mut self.log, at_us, || exception.chain()),
                 Origin::Reader | Origin::Poll | Origin::Background => self.api_error(at_us, exception),
@@ -141,8 +143,14 @@ impl Signals {
         self.is_unwell();
     }
 
-    fn is_well(&mut self) {
+    fn is_well(&mut self, at_us: u64) {
         self.settled = true;
+        if self.well_us.is_none() {
+            self.well_us = Some(at_us);
+            // The status that goes with being well for the first time tells of no trouble.
+            let with_it = |told: &mut Told| at_us.saturating_sub(told.at_us) < HEARTBEAT_US;
+            self.status.take_if(with_it);
+        }
         self.coming_up = None;
     }
 
@@ -165,7 +173,10 @@ impl Signals {
         }
         let before = self.state.replace(state.to_owned());
         if let (Some(before), true) = (before, self.fault_us.is_some()) {
-            let slot = if self.settled && !may_be_old {
+            let goes_with_it = self
+                .well_us
+                .is_some_and(|well| at_us < well.saturating_add(HEARTBEAT_US));
+            let slot = if self.settled && !may_be_old && !goes_with_it {
                 &mut self.status
             } else {
                 self.coming_up = None;
@@ -182,7 +193,7 @@ impl Signals {
             self.is_unwell();
         } else if claims.caught_up.unwrap_or(claims.healthy == Some(true)) {
             // A reader that says when it has caught up is on its way until then, however healthy it calls itself.
-            self.is_well();
+            self.is_well(at_us);
         }
         // A lag of before the fault may be as old; the next heartbeat tells whether it stays.
         let old = self.may_be_old(at_us);

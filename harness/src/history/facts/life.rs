@@ -206,11 +206,13 @@ impl Life {
             false => claims.healthy == Some(true),
         };
         let was_well = |at: Moment| {
-            self.caught_up.iter().any(|seen| seen.n < at.n)
+            // The status that goes with being well comes at the same time.
+            let before = |seen: Moment| seen.n < at.n && seen.us.saturating_add(HEARTBEAT_US) < at.us;
+            self.caught_up.iter().any(|seen| before(*seen))
                 || self
                     .claims
                     .iter()
-                    .any(|claimed| claimed.from.n < at.n && well(&claimed.claims))
+                    .any(|claimed| before(claimed.from) && well(&claimed.claims))
         };
         let unwell = |claimed: &&Claimed| claimed.from.n >= mark.n && claimed.claims.healthy == Some(false);
         let unwell_from = self.claims.iter().find(unwell).map(|claimed| claimed.from);

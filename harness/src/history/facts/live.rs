@@ -157,7 +157,7 @@ fn described(exception: &Exception) -> String {
 mod tests {
     use brokerfall_report::exception::Origin;
     use brokerfall_report::history::{ConnectionChange, Entry, Event};
-    use brokerfall_report::protocol::{Claims, Kind};
+    use brokerfall_report::protocol::{Claims, Kind, ReaderEvent};
 
     use crate::history::facts::Moment;
     use crate::invariant::support::*;
@@ -208,6 +208,16 @@ mod tests {
         let entries = history! { with_fault(Kind::Table, "partition");
             0 => produced(1, 10), 5 => spawned("r1"), 8 => heartbeat("loading", loading), 15 => injecting("partition"),
             600 => delivered(1, 10), 700 => heartbeat("caught_up", done),
+        };
+        assert_eq!(felt(&entries), None);
+    }
+
+    #[test]
+    fn status_that_goes_with_catching_up_is_no_reaction() {
+        // The position had caught up when the fault was injected; the reader says so a moment later.
+        let entries = history! { with_fault(Kind::Assign, "pause-reader");
+            0 => produced(1, 10), 5 => spawned("r1"), 8 => status("catching_up"), 10 => delivered(1, 10),
+            15 => injecting("pause-reader"), 16 => says(ReaderEvent::CaughtUp), 16 => status("caught_up"),
         };
         assert_eq!(felt(&entries), None);
     }

@@ -209,3 +209,151 @@ impl Facts {
         );
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use brokerfall_report::history::{Entry, Event, Stage};
+    use brokerfall_report::protocol::{Claims, Kind};
+
+    use super::*;
+    use crate::invariant::support::*;
+
+    /// Records of the whole run; one every 40 ms.
+    const RECORDS: u64 = 60_000;
+    const PACE_MS: u64 = 40;
+
+    /// A long run without a fault: every record is written and delivered by itself, but those that `drops`; at a record
+    /// that `rests` nothing is delivered for 9 s, and then all that waited.
+    fn long(drops: impl Fn(u64) -> bool, rests: impl Fn(u64) -> bool) -> Vec<Entry> {
+        let mut entries = history! { plan(Kind::Group); 0 => targets(0), 0 => spawned("r1") };
+        let mut add = |ms: u64, event: Event| entries.push(entry(entries.len() as u64, ms, event));
+        let (mut next, mut rested) = (1, 0);
+        for id in 1..=RECORDS {
+            let ms = id * PACE_MS;
+            add(ms, produced(id, id));
+            if rests(id) {
+                rested = ms + 9_000;
+            }
+            if ms >= rested {
+                while next <= id {
+                    if !drops(next) {
+                        add(ms + 1, delivered(next, next));
+                    }
+                    next += 1;
+                }
+            }
+            if id % 6 == 0 {
+                let claims = Claims {
+                    healthy: Some(ms >= rested),
+                    lag: Some(id % 7),
+                    ..Claims::default()
+                };
+                add(ms + 2, heartbeat("running", claims));
+                add(ms + 2, sample(ms / 100));
+                add(ms + 3, wire(6, 240));
+            }
+        }
+        add(RECORDS * PACE_MS + 10, stage(Stage::Stopping));
+        add(RECORDS * PACE_MS + 20, scanned(1, RECORDS));
+        add(RECORDS * PACE_MS + 30, Event::Closed);
+        entries
+    }
+
+    #[test]
+    fn what_a_long_calm_run_tells_is_put_together() {
+        let entries = long(|_| false, |_| false);
+        let facts = facts(&entries);
+        let of = facts.partition(TOPIC, 0).unwrap();
+        let life = &facts.lives()[0];
+        let lists = [
+            ("acked", of.log.acked().len()),
+            ("bounds", of.log.bounds.len()),
+            ("segments", of.reads.segments.len()),
+            ("marks", of.reads.marks.len()),
+            ("windows", facts.wire().windows.len()),
+            ("usage", life.usage.len()),
+            ("claims", life.claims.len()),
+        ];
+        // What is kept whole, what came since the lists were last looked at, and what the rest comes to.
+        let most = KEPT + EVERY as usize / 2 + 2_000;
+        assert!(lists.iter().all(|(_, length)| *length < most), "{lists:?}");
+        // Nothing is gone, and what is told in sums is whole.
+        assert_eq!(of.reads.ids.runs().collect::<Vec<_>>(), [(1, RECORDS)]);
+        assert_eq!(of.log.acked().iter().map(|piece| piece.len).sum::<u64>(), RECORDS);
+        assert_eq!(
+            of.reads.segments.iter().map(|segment| segment.len).sum::<u64>(),
+            RECORDS
+        );
+        assert_eq!(facts.wire_requests_since(0, None), RECORDS / 6 * 6);
+        for id in [
+            "no_lost_record",
+            "in_order",
+            "no_silent_death",
+            "status_honest",
+            "no_rewind",
+        ] {
+            let outcome = (crate::invariant::by_id(id).unwrap().judge)(&facts);
+            let held = matches!(outcome, brokerfall_report::verdict::Outcome::Held { .. });
+            assert!(held, "{id}: {outcome:?}");
+        }
+    }
+
+    #[test]
+    fn one_record_lost_early_in_a_long_run_is_still_found() {
+        let entries = long(|id| id == 1_234, |_| false);
+        assert_violated(
+            "no_lost_record",
+            "ids 1234 (offsets 1233) were never delivered",
+            &entries,
+        );
+    }
+
+    #[test]
+    fn standstill_early_in_a_long_run_is_still_found_and_told_too_short_by_little() {
+        let entries = long(|_| false, |id| id == 2_000);
+        let outcome = outcome_of("no_silent_death", &entries);
+        let brokerfall_report::verdict::Outcome::Violated { text, .. } = &outcome else {
+            panic!("{outcome:?}");
+        };
+        // It lasts 9 s, of which putting together may take [`APART_US`] away and can add nothing.
+        let told = text
+            .split("stood still for ")
+            .nth(1)
+            .and_then(|rest| rest.split(' ').next());
+        let seconds: f64 = told.unwrap().parse().unwrap();
+        assert!((7.0..=9.0).contains(&seconds), "{text}");
+    }
+
+    #[test]
+    fn nothing_is_put_together_across_an_event_that_stirs_or_while_a_fault_is_watched() {
+        let mut calm = Calm::default();
+        let at = |n: u64| Moment { n, us: n * 1_000 };
+        let together = |calm: &Calm, a: u64, b: u64| {
+            let together = Together {
+                calm,
+                now: Moment {
+                    n: 100_000,
+                    us: u64::MAX,
+                },
+                since_us: 0,
+                apart_us: Cell::new(APART_US),
+            };
+            together.may_soon(at(a), at(b))
+        };
+        for n in 0..1_000 {
+            calm.observe(at(n), n == 500);
+        }
+        assert!(together(&calm, 0, 499) && together(&calm, 501, 999));
+        assert!(!together(&calm, 499, 501) && !together(&calm, 500, 501));
+        calm.fault(at(1_000), true);
+        for n in 1_000..2_000 {
+            calm.observe(at(n), false);
+        }
+        assert!(!together(&calm, 1_200, 1_201));
+        calm.fault(at(2_000), false);
+        for n in 2_000..20_000 {
+            calm.observe(at(n), false);
+        }
+        assert!(!together(&calm, 11_000, 11_001) && together(&calm, 12_100, 12_101));
+    }
+}

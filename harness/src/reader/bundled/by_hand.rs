@@ -182,7 +182,7 @@ impl ByHand {
     }
 
     fn say_reset(&self, place: &Place, from: u64, to: u64) {
-        if !self.core.hooks.tells_reset() {
+        if !self.core.hooks.tells_caller() {
             return;
         }
         self.core.sdk.event(ReaderEvent::Reset {

@@ -71,8 +71,8 @@ pub trait Hooks: Send + Sync {
         next
     }
 
-    /// Whether a reader that reads by hand reports that it moved its position.
-    fn tells_reset(&self) -> bool {
+    /// Whether the caller is told of errors that were waited out and of positions that were moved.
+    fn tells_caller(&self) -> bool {
         true
     }
 
