@@ -253,7 +253,7 @@ fn write(path: &Path, lines: u64) {
     ));
     while history.n + 24 < lines {
         let into = history.n % OUTAGE_EVERY;
-        let outage = into >= OUTAGE_EVERY / 2 && into < OUTAGE_EVERY / 2 + OUTAGE_LINES;
+        let outage = (OUTAGE_EVERY / 2..OUTAGE_EVERY / 2 + OUTAGE_LINES).contains(&into);
         if into == OUTAGE_EVERY / 2 {
             history.line(format_args!(
                 "{}",
@@ -305,6 +305,7 @@ fn peak_kib(path: &Path) -> Option<u64> {
     Some(memory_kib("VmHWM:")?.saturating_sub(before))
 }
 
+#[expect(clippy::print_stdout, reason = "a bench tells what it measures")]
 fn judging(criterion: &mut Criterion<CpuTime>) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = |lines: u64| -> PathBuf { folder.path().join(format!("{lines}.jsonl")) };
