@@ -14,6 +14,7 @@ use brokerfall::reader::bundled::hooks::{Hooks, Record, Turn};
 use brokerfall::reader::bundled::policy::Policy;
 use brokerfall::reader::bundled::{main as bundled, speak};
 use brokerfall::reader::sdk::Sdk;
+use brokerfall_report::exception::{Exception, Origin};
 use brokerfall_report::protocol::{Heartbeat, Kind, Start};
 
 /// What a mutant does wrong.
@@ -69,10 +70,16 @@ pub enum Wrong {
     SpinsWhileCutOff,
     /// Connects 400 times a second until it has caught up.
     StormsWhileCatchingUp,
+    /// Opens files from an error to the next record, and keeps them.
+    LeaksWhileCutOff,
+    /// Reports an exception that nobody has seen of it before.
+    RaisesSomethingNew,
+    /// Jumps over what retention took and tells nobody.
+    HidesAReset,
 }
 
 /// Name, kind and misdeed of every mutant.
-pub const MUTANTS: [(&str, Kind, Wrong); 25] = [
+pub const MUTANTS: [(&str, Kind, Wrong); 28] = [
     ("ends-at-first-error", Kind::Assign, Wrong::EndsAtFirstError),
     ("reads-slowly", Kind::Assign, Wrong::ReadsSlowly),
     (
@@ -106,6 +113,9 @@ pub const MUTANTS: [(&str, Kind, Wrong); 25] = [
     ("leaves-a-grandchild", Kind::Assign, Wrong::LeavesAGrandchild),
     ("spins-while-cut-off", Kind::Table, Wrong::SpinsWhileCutOff),
     ("storms-while-catching-up", Kind::Table, Wrong::StormsWhileCatchingUp),
+    ("leaks-while-cut-off", Kind::Table, Wrong::LeaksWhileCutOff),
+    ("raises-something-new", Kind::Assign, Wrong::RaisesSomethingNew),
+    ("hides-a-reset", Kind::Assign, Wrong::HidesAReset),
 ];
 
 /// How many records a silent seek goes back.
@@ -132,6 +142,8 @@ const BY_HAND: Duration = Duration::from_millis(800);
 /// Pace of a storm, and of the looks at its schedule.
 const STORM_PER_S: f64 = 400.0;
 const STORM_TICK: Duration = Duration::from_millis(2);
+/// Pace of a leak: in the second between the first third of a four-second outage and the last, twice what is allowed.
+const LEAK_TICK: Duration = Duration::from_millis(25);
 
 /// Runs the mutant of this name, or the bundled reader of this name, as an adapter on stdin and stdout.
 pub fn main(name: &str) -> ExitCode {
@@ -157,6 +169,7 @@ struct Mutant {
     /// It is the second member.
     second: AtomicBool,
     caught_up: Arc<AtomicBool>,
+    sdk: Mutex<Option<Sdk>>,
 }
 
 impl Mutant {
@@ -171,6 +184,7 @@ impl Mutant {
             still: AtomicBool::new(false),
             second: AtomicBool::new(false),
             caught_up: Arc::default(),
+            sdk: Mutex::default(),
         }
     }
 
@@ -191,6 +205,10 @@ impl Mutant {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn sdk(&self) -> std::sync::MutexGuard<'_, Option<Sdk>> {
+        self.sdk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn records(&self) -> u64 {
         self.records.load(Ordering::Relaxed)
     }
@@ -198,6 +216,7 @@ impl Mutant {
 
 impl Hooks for Mutant {
     fn built(&self, sdk: &Sdk, start: &Start) {
+        *self.sdk() = Some(sdk.clone());
         self.second.store(start.client_id == "r2", Ordering::Relaxed);
         match self.wrong {
             Wrong::DiesWithItsProcess => {}
@@ -272,8 +291,16 @@ impl Hooks for Mutant {
                 pause(BY_HAND);
                 pass(record);
             }
-            Wrong::SpinsWhileCutOff => {
+            Wrong::SpinsWhileCutOff | Wrong::LeaksWhileCutOff => {
                 self.erred.store(false, Ordering::Relaxed);
+                pass(record);
+            }
+            Wrong::RaisesSomethingNew => {
+                if n == STRIKE_AT
+                    && let Some(sdk) = &*self.sdk()
+                {
+                    sdk.error(Origin::Background, false, Box::new(something_new()));
+                }
                 pass(record);
             }
             _ => pass(record),
@@ -285,9 +312,14 @@ impl Hooks for Mutant {
     }
 
     fn met_error(&self) {
-        if !self.erred.swap(true, Ordering::Relaxed) && self.wrong == Wrong::SpinsWhileCutOff {
-            let erred = self.erred.clone();
-            std::thread::spawn(move || while erred.load(Ordering::Relaxed) {});
+        if self.erred.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let erred = self.erred.clone();
+        match self.wrong {
+            Wrong::SpinsWhileCutOff => _ = std::thread::spawn(move || while erred.load(Ordering::Relaxed) {}),
+            Wrong::LeaksWhileCutOff => _ = std::thread::spawn(move || leak(&erred)),
+            _ => {}
         }
     }
 
@@ -327,6 +359,10 @@ impl Hooks for Mutant {
         }
     }
 
+    fn tells_caller(&self) -> bool {
+        self.wrong != Wrong::HidesAReset
+    }
+
     fn barrier(&self) -> Option<bool> {
         (self.wrong == Wrong::LiesAboutBarriers).then_some(true)
     }
@@ -344,6 +380,29 @@ impl Hooks for Mutant {
                 std::thread::park();
             }
         }
+    }
+}
+
+/// Opens files as long as the error stands, and keeps them to the end of the process.
+fn leak(erred: &AtomicBool) {
+    let mut kept = Vec::new();
+    while erred.load(Ordering::Relaxed) {
+        // OK to drop an error: without a file the mutant is no mutant, and its test says so.
+        kept.extend(std::fs::File::open("/dev/null"));
+        pause(LEAK_TICK);
+    }
+    std::mem::forget(kept);
+}
+
+fn something_new() -> Exception {
+    Exception {
+        type_name: "mutants::SomethingNew".to_owned(),
+        code: None,
+        attributes: Default::default(),
+        message: "never seen before".to_owned(),
+        relation: None,
+        children: Vec::new(),
+        frames: Vec::new(),
     }
 }
 

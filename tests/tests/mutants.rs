@@ -109,6 +109,7 @@ fn run(readers: Vec<(String, String)>) -> Suite {
         std::fs::write(manifests.join(format!("{name}.toml")), manifest).expect("the folder can be written");
         command.args(["--reader", name]);
     }
+    command.args(["--expected", "data/expected"]);
     command.arg("--readers-dir").arg(&manifests).arg("--out").arg(&out);
     let output = command.args(["--jobs", "4"]).output().expect("the program starts");
     let report = report(&out).unwrap_or_else(|| {

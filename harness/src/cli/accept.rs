@@ -33,7 +33,7 @@ pub(crate) fn accept(args: &AcceptArgs) -> Result<ExitCode, SuiteError> {
     };
     let (reader, version) = (&opened.reader.name, &opened.reader.version);
     let path = args.expected.join(format!("{reader}.toml"));
-    let (known, before) = read(&path)?;
+    let (known, before) = read(&path)?.unwrap_or_default();
     let end = facts.end();
     let seen: Vec<_> = facts
         .seen()
@@ -61,11 +61,11 @@ pub(crate) fn accept(args: &AcceptArgs) -> Result<ExitCode, SuiteError> {
     Ok(ExitCode::AsExpected)
 }
 
-/// The file as it is, if there is one.
-fn read(path: &Path) -> Result<(Expected, String), SuiteError> {
+/// A file of expected exceptions and its text, if there is one.
+pub(super) fn read(path: &Path) -> Result<Option<(Expected, String)>, SuiteError> {
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
-        Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => return Ok(Default::default()),
+        Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(source) => {
             return Err(SuiteError::Io {
                 what: "read the expected exceptions",
@@ -75,5 +75,5 @@ fn read(path: &Path) -> Result<(Expected, String), SuiteError> {
     };
     let known =
         expected::parse(&path.to_string_lossy(), &text).map_err(|wrong| SuiteError::Usage(wrong.to_string()))?;
-    Ok((known, text))
+    Ok(Some((known, text)))
 }

@@ -93,6 +93,9 @@ pub(crate) struct RunArgs {
     /// A folder of further reader manifests; may be repeated.
     #[arg(long = "readers-dir", value_name = "DIR")]
     pub(crate) readers_dirs: Vec<PathBuf>,
+    /// A folder of expected exceptions, DIR/<reader>.toml, before the bundled ones.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) expected: Option<PathBuf>,
     /// Cluster to run on.
     #[arg(long, value_enum, default_value_t = ClusterArg::Auto)]
     pub(crate) cluster: ClusterArg,

@@ -211,6 +211,9 @@ pub(crate) fn reproduce(args: &RunArgs, pair: &Pair) -> String {
     for folder in &args.readers_dirs {
         words.extend(["--readers-dir".into(), folder.to_string_lossy().into_owned()]);
     }
+    if let Some(folder) = &args.expected {
+        words.extend(["--expected".into(), folder.to_string_lossy().into_owned()]);
+    }
     if args.seed != 0 {
         words.extend(["--seed".into(), args.seed.to_string()]);
     }

@@ -21,9 +21,9 @@ use super::progress::Progress;
 use super::{say, signals};
 use crate::process::Spawner;
 use crate::run::{self, Cancel, Order};
+use crate::scenario::catalogue;
 use crate::scenario::expected::Expected;
 use crate::scenario::known_failing::{self, KnownFailing, Match};
-use crate::scenario::{Diagnostics, catalogue};
 use crate::verdict;
 
 /// Everything that the runs of a suite share.
@@ -81,8 +81,8 @@ pub(crate) async fn run(args: RunArgs) -> Result<ExitCode, SuiteError> {
     if pairs.is_empty() && away.is_empty() {
         return Err(SuiteError::Usage(pairing::nothing_to_run(&plans, &asked)));
     }
-    let known = by_reader(&pairs, catalogue::known_failing)?;
-    let expected = by_reader(&pairs, catalogue::expected)?;
+    let known = by_reader(&pairs, |reader| Ok(catalogue::known_failing(reader)?))?;
+    let expected = by_reader(&pairs, |reader| expected(args.expected.as_deref(), reader))?;
     // Only now, so that a word mistyped twenty times does not push twenty reports out.
     let stamp: String = started_at.chars().filter(|c| !matches!(c, '-' | ':')).collect();
     let out = Out::create(&args.out, &stamp)?;
@@ -139,10 +139,19 @@ fn own_program() -> Result<PathBuf, SuiteError> {
 /// What a file of each reader's name holds.
 fn by_reader<T>(
     pairs: &[Pair],
-    file: impl Fn(&str) -> Result<T, Diagnostics>,
+    file: impl Fn(&str) -> Result<T, SuiteError>,
 ) -> Result<BTreeMap<String, T>, SuiteError> {
     let names: BTreeSet<&String> = pairs.iter().map(|pair| &pair.launch.info.name).collect();
     names.into_iter().map(|name| Ok((name.clone(), file(name)?))).collect()
+}
+
+/// What is expected of a reader's exceptions: by the user's own folder, else by the bundled one.
+fn expected(folder: Option<&Path>, reader: &str) -> Result<Expected, SuiteError> {
+    let own = folder.map(|folder| super::accept::read(&folder.join(format!("{reader}.toml"))));
+    match own.transpose()? {
+        Some(Some((expected, _))) => Ok(expected),
+        _ => Ok(catalogue::expected(reader)?),
+    }
 }
 
 /// How long the runs took together, and how many an hour that makes. What was skipped took no time and does not count.

@@ -9,7 +9,7 @@ use brokerfall_report::protocol::ResetCause;
 use brokerfall_report::verdict::{FailureKind, Outcome};
 
 use super::{held, not_applicable, of_kind, owed, runs_text, undecided, violated};
-use crate::history::facts::{Facts, Moment};
+use crate::history::facts::{Facts, Moment, RunSet};
 
 /// Readers tell what they met within the pause between two reports of theirs, and flush records before it.
 const AFTERWARDS_US: u64 = 5_000_000;
@@ -34,15 +34,17 @@ pub(super) fn judge(facts: &Facts) -> Outcome {
     }
     let (mut lost, mut untold, mut events) = (0u64, Vec::new(), Vec::new());
     for (topic, partition, of) in facts.partitions() {
+        let mut hidden = RunSet::default();
         for gap in owed::gaps(facts, topic, partition, of) {
             lost = lost.saturating_add(gap.last - gap.first + 1);
             if !told(facts, (topic, partition), gap.from, gap.until) {
                 events.extend([gap.from.n, gap.until.n]);
-                untold.push(format!(
-                    "offsets {} of {topic}-{partition}",
-                    runs_text(&[(gap.first, gap.last)])
-                ));
+                hidden.insert(gap.first, gap.last);
             }
+        }
+        if !hidden.is_empty() {
+            let runs: Vec<_> = hidden.runs().collect();
+            untold.push(format!("offsets {} of {topic}-{partition}", runs_text(&runs)));
         }
     }
     if lost == 0 {

@@ -16,7 +16,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{ConnectionChange, Entry, Event, LogEnd, ProduceOutcome};
+use super::{ConnectionChange, Entry, Event, GroupChange, LogEnd, ProduceOutcome};
+use crate::exception::{Exception, Origin};
 use crate::protocol::{Delivered, Heartbeat, Position, ReaderEvent};
 use crate::runs::Runs;
 
@@ -28,10 +29,14 @@ pub struct EntryReader {
     records: Entry,
     heartbeat: Entry,
     committed: Entry,
+    error: Entry,
+    /// The exception of the last error, as it was spelled: clients say the same again and again.
+    spelled: Vec<u8>,
     sample: Entry,
     wire: Entry,
     connection: Entry,
     commit: Entry,
+    group: Entry,
     /// Whatever serde read last.
     other: Entry,
 }
@@ -64,6 +69,13 @@ impl Default for EntryReader {
             records: reader(ReaderEvent::Records { partitions: Vec::new() }),
             heartbeat: reader(ReaderEvent::Heartbeat(Heartbeat::default())),
             committed: reader(ReaderEvent::Committed { offsets: Vec::new() }),
+            error: reader(ReaderEvent::Error {
+                origin: Origin::Reader,
+                fatal: false,
+                exception: no_exception(),
+                count: 0,
+            }),
+            spelled: Vec::new(),
             sample: entry(Event::Sample {
                 member: String::new(),
                 cpu_ms: 0,
@@ -91,6 +103,11 @@ impl Default for EntryReader {
                 partition: 0,
                 offset: 0,
                 code: 0,
+            }),
+            group: entry(Event::WireGroup {
+                client: String::new(),
+                group: String::new(),
+                change: GroupChange::Alive { generation: 0 },
             }),
             other: entry(Event::Closed),
         }
@@ -122,10 +139,12 @@ impl EntryReader {
             Kind::Records => &mut self.records,
             Kind::Heartbeat => &mut self.heartbeat,
             Kind::Committed => &mut self.committed,
+            Kind::Error => &mut self.error,
             Kind::Sample => &mut self.sample,
             Kind::Wire => &mut self.wire,
             Kind::Connection => &mut self.connection,
             Kind::Commit => &mut self.commit,
+            Kind::Group => &mut self.group,
             Kind::Other => &mut self.other,
         }
     }
@@ -133,10 +152,13 @@ impl EntryReader {
     /// Fills the entry of a kind; `None` when the line is not spelled as expected. What is half filled then is filled
     /// anew before it is shown.
     fn fill(&mut self, kind: Kind, head: Head<'_>) -> Option<()> {
+        let mut line = head.rest;
+        let mut spelled = std::mem::take(&mut self.spelled);
         let entry = self.kept(kind);
         (entry.n, entry.at_us) = (head.n, head.at_us);
-        let mut line = head.rest;
-        event(&mut line, &mut entry.event)?;
+        let filled = event(&mut line, &mut entry.event, &mut spelled);
+        self.spelled = spelled;
+        filled?;
         line.token(b"}}")?;
         line.0.is_empty().then_some(())
     }
@@ -150,10 +172,12 @@ enum Kind {
     Records,
     Heartbeat,
     Committed,
+    Error,
     Sample,
     Wire,
     Connection,
     Commit,
+    Group,
     Other,
 }
 
@@ -181,10 +205,11 @@ impl Kind {
             b'w' if line.token(b"watermarks\":").is_some() => Kind::Watermarks,
             b'w' if line.token(b"wire_connection\":").is_some() => Kind::Connection,
             b'w' if line.token(b"wire_commit\":").is_some() => Kind::Commit,
+            b'w' if line.token(b"wire_group\":").is_some() => Kind::Group,
             _ => return None,
         };
         // A reader's line is looked into twice: its kind stands behind the name of the member.
-        let rest = if matches!(kind, Kind::Records | Kind::Heartbeat | Kind::Committed) {
+        let rest = if matches!(kind, Kind::Records | Kind::Heartbeat | Kind::Committed | Kind::Error) {
             rest
         } else {
             line
@@ -193,7 +218,7 @@ impl Kind {
     }
 }
 
-fn event(line: &mut Line<'_>, event: &mut Event) -> Option<()> {
+fn event(line: &mut Line<'_>, event: &mut Event, spelled: &mut Vec<u8>) -> Option<()> {
     match event {
         Event::Produced {
             topic,
@@ -245,7 +270,7 @@ fn event(line: &mut Line<'_>, event: &mut Event) -> Option<()> {
             line.token(b",\"reader_us\":")?;
             *reader_us = line.uint()?;
             line.token(b",\"event\":{\"type\":\"")?;
-            reader_event(line, event)?;
+            reader_event(line, event, spelled)?;
             line.token(b"}")?;
         }
         Event::Sample {
@@ -333,12 +358,25 @@ fn event(line: &mut Line<'_>, event: &mut Event) -> Option<()> {
             line.token(b",\"code\":")?;
             *code = i16::try_from(line.uint()?).ok()?;
         }
+        Event::WireGroup {
+            client,
+            group,
+            change: GroupChange::Alive { generation },
+        } => {
+            line.token(b"{\"client\":")?;
+            line.text(client)?;
+            line.token(b",\"group\":")?;
+            line.text(group)?;
+            line.token(b",\"change\":{\"alive\":{\"generation\":")?;
+            *generation = i32::try_from(line.uint()?).ok()?;
+            line.token(b"}}")?;
+        }
         _ => return None,
     }
     line.token(b"}")
 }
 
-fn reader_event(line: &mut Line<'_>, event: &mut ReaderEvent) -> Option<()> {
+fn reader_event(line: &mut Line<'_>, event: &mut ReaderEvent, spelled: &mut Vec<u8>) -> Option<()> {
     match event {
         ReaderEvent::Records { partitions } => {
             line.token(b"records\",\"partitions\":")?;
@@ -354,7 +392,41 @@ fn reader_event(line: &mut Line<'_>, event: &mut ReaderEvent) -> Option<()> {
                 line.place(&mut position.topic, &mut position.partition, &mut position.offset)
             })
         }
+        ReaderEvent::Error {
+            origin,
+            fatal,
+            exception,
+            count,
+        } => {
+            line.token(b"error\",\"origin\":\"")?;
+            *origin = line.word(&[
+                (b"reader", Origin::Reader),
+                (b"callback", Origin::Callback),
+                (b"poll", Origin::Poll),
+                (b"background", Origin::Background),
+                (b"log", Origin::Log),
+            ])?;
+            line.token(b",\"fatal\":")?;
+            *fatal = line.truth()?;
+            line.token(b",\"exception\":")?;
+            line.exception(exception, spelled)?;
+            line.token(b",\"count\":")?;
+            *count = line.uint()?;
+            Some(())
+        }
         _ => None,
+    }
+}
+
+fn no_exception() -> Exception {
+    Exception {
+        type_name: String::new(),
+        code: None,
+        attributes: BTreeMap::new(),
+        message: String::new(),
+        relation: None,
+        children: Vec::new(),
+        frames: Vec::new(),
     }
 }
 
@@ -408,14 +480,12 @@ impl<'a> Line<'a> {
     /// A whole number of at most 19 digits: those cannot overflow.
     #[inline(always)]
     fn uint(&mut self) -> Option<u64> {
-        let mut value = 0u64;
-        let mut digits = 0;
-        while let Some(digit) = self
-            .0
-            .get(digits)
-            .map(|byte| byte.wrapping_sub(b'0'))
-            .filter(|d| *d < 10)
-        {
+        let (mut value, mut digits) = (0u64, 0);
+        for byte in self.0 {
+            let digit = byte.wrapping_sub(b'0');
+            if digit > 9 {
+                break;
+            }
             value = value.wrapping_mul(10).wrapping_add(u64::from(digit));
             digits += 1;
         }
@@ -547,6 +617,22 @@ impl<'a> Line<'a> {
         self.token(b",\"offset\":")?;
         *offset = self.uint()?;
         self.token(b"}")
+    }
+
+    /// An exception, by serde: without a tag it needs no detour. One that is spelled as the last was is that one.
+    fn exception(&mut self, exception: &mut Exception, spelled: &mut Vec<u8>) -> Option<()> {
+        let same = self.0.strip_prefix(spelled.as_slice()).filter(|_| !spelled.is_empty());
+        if let Some(rest) = same.filter(|rest| rest.starts_with(b",")) {
+            self.0 = rest;
+            return Some(());
+        }
+        spelled.clear();
+        let mut values = serde_json::Deserializer::from_slice(self.0).into_iter::<Exception>();
+        *exception = values.next()?.ok()?;
+        let (this, rest) = self.0.split_at_checked(values.byte_offset())?;
+        spelled.extend_from_slice(this);
+        self.0 = rest;
+        Some(())
     }
 
     fn delivered(&mut self, delivered: &mut Delivered) -> Option<()> {
@@ -685,6 +771,7 @@ impl<'a> Line<'a> {
             (&b"records"[..], Kind::Records),
             (b"heartbeat", Kind::Heartbeat),
             (b"committed", Kind::Committed),
+            (b"error", Kind::Error),
         ];
         self.word(&word)
     }
@@ -731,8 +818,37 @@ mod tests {
         })
     }
 
-    fn reader_event() -> impl Strategy<Value = ReaderEvent> {
-        use proptest::{collection::btree_map, collection::vec, option::of};
+    const ORIGINS: [Origin; 5] = [
+        Origin::Reader,
+        Origin::Callback,
+        Origin::Poll,
+        Origin::Background,
+        Origin::Log,
+    ];
+
+    fn exception() -> BoxedStrategy<Exception> {
+        let one = || {
+            (name(), name(), proptest::option::of(-5i64..5)).prop_map(|(type_name, message, code)| Exception {
+                type_name,
+                code: code.map(|value| crate::exception::Code {
+                    value,
+                    name: "C".into(),
+                }),
+                attributes: [("retriable".to_owned(), true.into())].into(),
+                message,
+                ..no_exception()
+            })
+        };
+        let with_child = (one(), one()).prop_map(|(outer, inner)| Exception {
+            children: vec![inner],
+            ..outer
+        });
+        prop_oneof![one(), with_child].boxed()
+    }
+
+    // Boxed, all of them: nested as they are they would not fit on the stack of a test.
+    fn reader_event() -> BoxedStrategy<ReaderEvent> {
+        use proptest::{collection::btree_map, collection::vec, option::of, sample::select};
         let delivered = (name(), any::<u32>(), of(runs()), of(runs()), (float(), float())).prop_map(
             |(topic, partition, offsets, ids, t)| Delivered {
                 topic,
@@ -773,11 +889,20 @@ mod tests {
             vec(delivered, 0..3).prop_map(|partitions| ReaderEvent::Records { partitions }),
             heartbeat,
             vec(position(), 0..3).prop_map(|offsets| ReaderEvent::Committed { offsets }),
+            (exception(), any::<bool>(), select(ORIGINS.to_vec()), number()).prop_map(
+                |(exception, fatal, origin, count)| ReaderEvent::Error {
+                    origin,
+                    fatal,
+                    exception,
+                    count,
+                }
+            ),
             Just(ReaderEvent::CaughtUp),
         ]
+        .boxed()
     }
 
-    fn event() -> impl Strategy<Value = Event> {
+    fn event() -> BoxedStrategy<Event> {
         use proptest::{collection::btree_map, collection::vec, sample::select};
         let outcome = select(vec![
             ProduceOutcome::Acked,
@@ -863,8 +988,14 @@ mod tests {
                     code,
                 }
             ),
+            (name(), name(), any::<i32>()).prop_map(|(client, group, generation)| Event::WireGroup {
+                client,
+                group,
+                change: GroupChange::Alive { generation },
+            }),
             Just(Event::Quiet),
         ]
+        .boxed()
     }
 
     fn entries() -> impl Strategy<Value = Vec<Entry>> {
@@ -915,6 +1046,8 @@ mod tests {
             r#"{"n":39,"at_us":265172,"event":{"sample":{"member":"r1","cpu_ms":0,"rss_kib":19872,"descriptors":14,"processes":1}}}"#,
             r#"{"n":37,"at_us":257411,"event":{"wire":{"client":"r1","span_us":249170,"requests":{"ApiVersions":6,"Fetch":15},"connects":3,"fetch_offsets":[{"topic":"orders","partition":0,"offset":311}]}}}"#,
             r#"{"n":13,"at_us":18568,"event":{"wire_connection":{"client":"r1","node":1,"change":"opened","count":1}}}"#,
+            r#"{"n":14,"at_us":18568,"event":{"wire_group":{"client":"r1","group":"g","change":{"alive":{"generation":2}}}}}"#,
+            r#"{"n":15,"at_us":18568,"event":{"reader":{"member":"r1","inc":1,"reader_us":16401,"event":{"type":"error","origin":"poll","fatal":false,"exception":{"type":"a.B","code":{"value":-187,"name":"X"},"message":"m","children":[{"type":"a.C","message":"","relation":"cause"}]},"count":3}}}}"#,
             r#"{"n":14,"at_us":18568,"event":{"wire_commit":{"client":"r1","group":"g","topic":"orders","partition":0,"offset":311,"code":0}}}"#,
         ];
         let mut reader = EntryReader::default();

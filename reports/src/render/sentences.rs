@@ -252,6 +252,7 @@ pub(super) fn decisive_limits(run: &RunReport) -> Vec<String> {
                 "within" => true,
                 "stop-grace" => violated("stops_cleanly"),
                 "cpu" => violated("bounded_cpu"),
+                "memory" | "descriptors" => violated("bounded_memory"),
                 _ => violated("bounded_requests"),
             }
     };

@@ -257,13 +257,19 @@ impl Gathering {
     fn add_raised(&mut self, at_us: u64, exception: &Exception, route: String, of: Rank, count: u64) {
         // Codes are part of the chain and told apart; only messages are masked.
         let (chain, text) = (exception.chain(), with_messages(exception));
-        let masked = mask(&text);
         let first_s = self.since_fault(at_us);
-        let known = self
+        // Masking takes its time, and most are the same to the letter.
+        let mut known = self
             .raised
-            .iter_mut()
-            .find(|known| known.chain == chain && known.masked == masked);
-        match known {
+            .iter()
+            .position(|known| known.chain == chain && known.text == text);
+        let mut masked = String::new();
+        if known.is_none() {
+            masked = mask(&text);
+            let same = |known: &Raised| known.chain == chain && known.masked == masked;
+            known = self.raised.iter().position(same);
+        }
+        match known.and_then(|known| self.raised.get_mut(known)) {
             Some(known) => {
                 known.rank.fatal |= of.fatal;
                 known.rank.reached_caller |= of.reached_caller;

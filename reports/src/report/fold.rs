@@ -339,6 +339,8 @@ fn limits(opened: &Opened, recovery: &Recovery, used: &Used) -> Vec<LimitReport>
         row("cpu", &limits.cpu_cores, 1.0, "cores", used.cpu_cores),
         row("requests", &limits.requests_per_s, 1.0, "/s", used.requests_per_s),
         row("errors", &limits.errors_per_s, 1.0, "/s", used.errors_per_s),
+        row("memory", &limits.memory_mib, 1.0, "MiB", used.memory_mib),
+        row("descriptors", &limits.descriptors, 1.0, "open", used.descriptors),
     ]
 }
 

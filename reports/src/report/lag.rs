@@ -3,8 +3,6 @@
 //! This is what a lag monitor would show, not what is owed: the invariants judge that, with compaction, retention and
 //! resets taken into account.
 
-use std::collections::BTreeMap;
-
 use crate::history::{Event, ProduceOutcome};
 use crate::protocol::{Delivered, ReaderEvent, Reset};
 use crate::runs::Runs;
@@ -15,7 +13,8 @@ type Partition = (String, u32);
 #[derive(Debug, Default)]
 pub(super) struct Lag {
     from_start: bool,
-    logs: BTreeMap<Partition, Log>,
+    /// Few, so that looking through them is quick.
+    logs: Vec<(Partition, Log)>,
     standing_since_us: Option<u64>,
     has_moved: bool,
 }
@@ -47,7 +46,16 @@ impl Lag {
             } => {
                 let log = self.log(topic, *partition);
                 log.end = log.end.max(offsets.last().map_or(0, |last| last.saturating_add(1)));
-                log.ids.extend(in_step(ids, offsets));
+                for (id, offset, length) in in_step(ids, offsets) {
+                    match log.ids.last_mut() {
+                        Some((first, at, known))
+                            if first.checked_add(*known) == Some(id) && at.checked_add(*known) == Some(offset) =>
+                        {
+                            *known = known.saturating_add(length);
+                        }
+                        _ => log.ids.push((id, offset, length)),
+                    }
+                }
                 false
             }
             Event::Watermarks {
@@ -111,14 +119,19 @@ impl Lag {
     }
 
     fn log(&mut self, topic: &str, partition: u32) -> &mut Log {
-        self.logs.entry((topic.to_owned(), partition)).or_default()
+        let known = |((name, number), _): &(Partition, Log)| *number == partition && name == topic;
+        let place = self.logs.iter().position(known).unwrap_or_else(|| {
+            self.logs.push(((topic.to_owned(), partition), Log::default()));
+            self.logs.len() - 1
+        });
+        &mut self.logs[place].1
     }
 
     /// Records behind over all partitions; absent while no position is known.
     pub(super) fn behind(&self) -> Option<u64> {
         self.logs
-            .values()
-            .filter_map(|log| {
+            .iter()
+            .filter_map(|(_, log)| {
                 let next = log.next.or(self.from_start.then_some(log.start))?;
                 Some(log.end.saturating_sub(next.max(log.start)))
             })

@@ -298,11 +298,11 @@ pub struct NotJudged {
 /// A limit of the run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LimitReport {
-    /// `within`, `stop-grace`, `cpu`, `requests` or `errors`.
+    /// `within`, `stop-grace`, `cpu`, `requests`, `errors`, `memory` or `descriptors`.
     pub name: String,
     /// The limit, in `unit`.
     pub value: f64,
-    /// `s`, `cores` or `/s`.
+    /// `s`, `cores`, `/s`, `MiB` or `open`.
     pub unit: String,
     /// `scenario`, `manifest` or `default`.
     pub origin: String,

@@ -11,6 +11,8 @@ use crate::protocol::{Claims, ReaderEvent};
 const STANDING_US: u64 = 1_000_000;
 /// The same for a reader that has not moved yet: starting takes some of it.
 const STARTING_US: u64 = 5_000_000;
+/// What a heartbeat tells may be this old: the pause between two, and a little for its way.
+const HEARTBEAT_US: u64 = 300_000;
 
 /// The signals of a run, in the order of the report.
 #[derive(Debug, Default)]
@@ -22,6 +24,8 @@ pub(super) struct Signals {
     settled: bool,
     /// A change of the status while it came up, which tells something only if it turns out to be unwell.
     coming_up: Option<Told>,
+    /// When it was well for the first time.
+    well_us: Option<u64>,
     state: Option<String>,
     claims: Option<Claims>,
     makes_claims: bool,
@@ -58,7 +62,7 @@ impl Signals {
         match event {
             Event::Opened(opened) => self.live = !matches!(opened.phase, Phase::Start | Phase::CatchUp),
             Event::Spawned { .. } => {
-                (self.state, self.claims, self.coming_up) = (None, None, None);
+                (self.state, self.claims, self.coming_up, self.well_us) = (None, None, None, None);
                 self.settled = false;
             }
             Event::Reader { event, .. } => self.reader_said(at_us, event),
@@ -109,11 +113,11 @@ impl Signals {
         let after_fault = self.fault_us.is_some();
         match event {
             ReaderEvent::Heartbeat(heartbeat) => {
-                self.state_now(at_us, &heartbeat.state);
+                self.state_now(at_us, &heartbeat.state, self.may_be_old(at_us));
                 self.claims_now(at_us, &heartbeat.claims);
             }
-            ReaderEvent::Status { state, .. } => self.state_now(at_us, state),
-            ReaderEvent::CaughtUp => self.is_well(),
+            ReaderEvent::Status { state, .. } => self.state_now(at_us, state, false),
+            ReaderEvent::CaughtUp => self.is_well(at_us),
             ReaderEvent::Error { origin, exception, .. } if after_fault => match origin {
                 Origin::Log => tell(&mut self.log, at_us, || exception.chain()),
                 Origin::Reader | Origin::Poll | Origin::Background => self.api_error(at_us, exception),
@@ -139,8 +143,14 @@ impl Signals {
         self.is_unwell();
     }
 
-    fn is_well(&mut self) {
+    fn is_well(&mut self, at_us: u64) {
         self.settled = true;
+        if self.well_us.is_none() {
+            self.well_us = Some(at_us);
+            // The status that goes with being well for the first time tells of no trouble.
+            let with_it = |told: &mut Told| at_us.saturating_sub(told.at_us) < HEARTBEAT_US;
+            self.status.take_if(with_it);
+        }
         self.coming_up = None;
     }
 
@@ -151,13 +161,22 @@ impl Signals {
         }
     }
 
-    fn state_now(&mut self, at_us: u64, state: &str) {
+    /// Whether what a heartbeat tells now may have been so before the fault.
+    fn may_be_old(&self, at_us: u64) -> bool {
+        self.fault_us
+            .is_some_and(|fault| at_us < fault.saturating_add(HEARTBEAT_US))
+    }
+
+    fn state_now(&mut self, at_us: u64, state: &str, may_be_old: bool) {
         if self.state.as_deref() == Some(state) {
             return;
         }
         let before = self.state.replace(state.to_owned());
         if let (Some(before), true) = (before, self.fault_us.is_some()) {
-            let slot = if self.settled {
+            let goes_with_it = self
+                .well_us
+                .is_some_and(|well| at_us < well.saturating_add(HEARTBEAT_US));
+            let slot = if self.settled && !may_be_old && !goes_with_it {
                 &mut self.status
             } else {
                 self.coming_up = None;
@@ -172,13 +191,19 @@ impl Signals {
         let before = self.claims.replace(claims.clone()).unwrap_or_default();
         if claims.healthy == Some(false) {
             self.is_unwell();
-        } else if claims.healthy == Some(true) || claims.caught_up == Some(true) {
-            self.is_well();
+        } else if claims.caught_up.unwrap_or(claims.healthy == Some(true)) {
+            // A reader that says when it has caught up is on its way until then, however healthy it calls itself.
+            self.is_well(at_us);
+        }
+        // A lag of before the fault may be as old; the next heartbeat tells whether it stays.
+        let old = self.may_be_old(at_us);
+        if let Some(now) = self.claims.as_mut().filter(|_| old) {
+            now.lag = before.lag;
         }
         if self.fault_us.is_none() {
             return;
         }
-        let lag = claims.lag.unwrap_or(0);
+        let lag = claims.lag.filter(|_| !old).unwrap_or(0);
         if before.healthy != Some(false) && claims.healthy == Some(false) {
             tell(&mut self.claim, at_us, || "not healthy".to_owned());
         } else if before.caught_up == Some(true) && claims.caught_up != Some(true) {

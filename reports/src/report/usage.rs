@@ -10,6 +10,7 @@ use crate::protocol::ReaderEvent;
 
 const LEFT_OUT_US: u64 = 1_000_000;
 const SHORTEST_US: u64 = 3_000_000;
+const LEAST_SAMPLES: usize = 6;
 
 /// Collects measures while a history goes by.
 #[derive(Debug, Default)]
@@ -17,11 +18,20 @@ pub(super) struct Usage {
     from_us: Option<u64>,
     healed_us: Option<u64>,
     in_force: u32,
-    /// Per member: time and CPU so far, milliseconds.
-    cpu: BTreeMap<String, Vec<(u64, u64)>>,
+    /// Per member: time, and what it used.
+    samples: BTreeMap<String, Vec<Sampled>>,
     /// Time of a window's end, its length, requests and connects.
     requests: Vec<(u64, u64, u64)>,
     errors: Vec<(u64, u64)>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Sampled {
+    at_us: u64,
+    /// CPU so far.
+    cpu_ms: u64,
+    rss_kib: u64,
+    descriptors: u64,
 }
 
 /// Measures over the outage.
@@ -33,6 +43,10 @@ pub(super) struct Used {
     pub(super) requests_per_s: Option<f64>,
     /// Error events a second.
     pub(super) errors_per_s: Option<f64>,
+    /// Rise of memory from the first third to the last, MiB.
+    pub(super) memory_mib: Option<f64>,
+    /// Rise of descriptors, likewise.
+    pub(super) descriptors: Option<f64>,
 }
 
 impl Usage {
@@ -47,12 +61,29 @@ impl Usage {
                 self.in_force = self.in_force.saturating_sub(1);
                 self.healed_us = Some(at_us);
             }
-            Event::Sample { member, cpu_ms, .. } => {
-                self.cpu.entry(member.clone()).or_default().push((at_us, *cpu_ms));
+            // Nothing is measured before the first fault.
+            _ if self.from_us.is_none() => {}
+            Event::Sample {
+                member,
+                cpu_ms,
+                rss_kib,
+                descriptors,
+                ..
+            } => {
+                let sampled = Sampled {
+                    at_us,
+                    cpu_ms: *cpu_ms,
+                    rss_kib: *rss_kib,
+                    descriptors: *descriptors,
+                };
+                match self.samples.get_mut(member) {
+                    Some(samples) => samples.push(sampled),
+                    None => _ = self.samples.insert(member.clone(), vec![sampled]),
+                }
             }
             // A fresh process counts from zero.
             Event::Spawned { member, .. } => {
-                self.cpu.remove(member);
+                self.samples.remove(member);
             }
             Event::Wire {
                 span_us,
@@ -90,18 +121,37 @@ impl Usage {
         let requests = whole.fold(0_u64, |sum, (_, _, n)| sum.saturating_add(*n));
         let errors = self.errors.iter().filter(|(at, _)| within(*at));
         let errors = errors.fold(0_u64, |sum, (_, n)| sum.saturating_add(*n));
-        let cores = self.cpu.values().filter_map(|samples| {
-            let mut inside = samples.iter().filter(|(at, _)| within(*at));
-            let (first, last) = (inside.next()?, inside.next_back()?);
-            let (ms, us) = (last.1.saturating_sub(first.1), last.0.saturating_sub(first.0));
+        let inside: Vec<Vec<Sampled>> = self
+            .samples
+            .values()
+            .map(|samples| samples.iter().copied().filter(|sample| within(sample.at_us)).collect())
+            .collect();
+        let cores = inside.iter().filter_map(|samples| {
+            let (first, last) = (samples.first()?, samples.last()?);
+            let ms = last.cpu_ms.saturating_sub(first.cpu_ms);
+            let us = last.at_us.saturating_sub(first.at_us);
             (us > 0).then(|| ms as f64 * 1000.0 / us as f64)
         });
+        let highest = |of: fn(&Sampled) -> f64| inside.iter().filter_map(|samples| rise(samples, of)).reduce(f64::max);
         Used {
             cpu_cores: cores.reduce(f64::max),
             requests_per_s: (!self.requests.is_empty()).then(|| per_s(requests)),
             errors_per_s: Some(per_s(errors)),
+            memory_mib: highest(|sample| sample.rss_kib as f64 / 1024.0),
+            descriptors: highest(|sample| sample.descriptors as f64),
         }
     }
+}
+
+/// By how much the least of the last third lies above the most of the first third, as `bounded_memory` measures it.
+fn rise(samples: &[Sampled], of: fn(&Sampled) -> f64) -> Option<f64> {
+    if samples.len() < LEAST_SAMPLES {
+        return None;
+    }
+    let third = samples.len() / 3;
+    let first = samples.iter().take(third).map(of).reduce(f64::max)?;
+    let last = samples.iter().rev().take(third).map(of).reduce(f64::min)?;
+    Some((last - first).max(0.0))
 }
 
 #[cfg(test)]

@@ -235,7 +235,7 @@ fn a_recovered_run_says_how_long_it_took_and_what_was_left() {
     let run = report(stories::passed());
     assert_eq!(run.timings.recovery_ms, Some(357.9));
     let left: Vec<_> = run.limits.iter().map(|limit| limit.margin).collect();
-    assert_eq!(left, [Some(4.642), Some(9.988), None, None, None]);
+    assert_eq!(left, [Some(4.642), Some(9.988), None, None, None, None, None]);
     assert_eq!(run.timings.reader_start_ms, Some(413.9));
     assert_eq!(run.evidence[0].in_force_s, Some(2.001));
 }
@@ -245,7 +245,7 @@ fn a_history_that_was_cut_off_is_marked_partial() {
     assert!(report(stories::environment_failed()).partial);
     assert!(!report(stories::passed()).partial);
     let nothing = RunReport::from_history(
-        Vec::<brokerfall_report::history::Entry>::new(),
+        Vec::<Entry>::new(),
         &history::judgement(Verdict::Error, "no plan", Vec::new()),
     );
     assert!(nothing.partial && nothing.scenario.is_empty());

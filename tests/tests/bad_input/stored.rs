@@ -30,9 +30,12 @@ fn stored_history_gives_the_verdict_of_its_run() {
         let ended = bench.run(["judge", "--json", &history]);
         let code = if run.reader.name == "dies" { 10 } else { 0 };
         ended.assert_code(code);
-        let mut judged: RunReport = serde_json::from_str(&ended.stdout).unwrap();
-        judged.artifacts = run.artifacts.clone();
-        assert_eq!(judged, run);
+        // To the byte; only where the history lies is known to the suite alone.
+        let elsewhere = RunReport { artifacts: None, ..run };
+        assert_eq!(
+            ended.stdout.trim_end(),
+            serde_json::to_string_pretty(&elsewhere).unwrap()
+        );
     }
 }
 

@@ -12,6 +12,9 @@ const TOGETHER_US: u64 = 5_000_000;
 /// Records that a reader still flushes this long after it said that it ended were handed over before.
 const FLUSH_US: u64 = 500_000;
 
+/// A state that heartbeats tell may be this old: their pause, and a little for their way.
+const HEARTBEAT_US: u64 = 300_000;
+
 /// Words for a status that a reader does not come back from by itself. Statuses are verbatim, so this list is of
 /// spellings, compared without case; a reader that leaves such a status again was not at its end.
 const TERMINAL: [&str; 8] = [
@@ -195,20 +198,31 @@ impl Life {
     /// What it first showed since `mark` that no reader shows that comes up or goes on: a status that is terminal, follows
     /// better days, or comes with the claim not to be healthy; or such a claim; or being blocked.
     pub(super) fn upset_since(&self, mark: Moment) -> Option<(Moment, String)> {
-        let well = |claims: &Claims| claims.healthy == Some(true) || claims.caught_up == Some(true);
+        // A reader that says when it has caught up is on its way until then, however healthy it calls itself.
+        let tells_end =
+            !self.caught_up.is_empty() || self.claims.iter().any(|claimed| claimed.claims.caught_up.is_some());
+        let well = |claims: &Claims| match tells_end {
+            true => claims.caught_up == Some(true),
+            false => claims.healthy == Some(true),
+        };
         let was_well = |at: Moment| {
-            self.caught_up.iter().any(|seen| seen.n < at.n)
+            // The status that goes with being well comes at the same time.
+            let before = |seen: Moment| seen.n < at.n && seen.us.saturating_add(HEARTBEAT_US) < at.us;
+            self.caught_up.iter().any(|seen| before(*seen))
                 || self
                     .claims
                     .iter()
-                    .any(|claimed| claimed.from.n < at.n && well(&claimed.claims))
+                    .any(|claimed| before(claimed.from) && well(&claimed.claims))
         };
         let unwell = |claimed: &&Claimed| claimed.from.n >= mark.n && claimed.claims.healthy == Some(false);
         let unwell_from = self.claims.iter().find(unwell).map(|claimed| claimed.from);
         let last_before = |at: Moment| self.status.iter().rfind(|(status, _)| status.n <= at.n);
         let unwell_status = unwell_from.and_then(last_before).map(|(at, _)| *at);
+        // What only heartbeats tell may have been so before: they come every 250 ms.
+        let is_old = |at: Moment| !self.tells_status && at.us < mark.us.saturating_add(HEARTBEAT_US);
         let status = self.status.iter().enumerate().find(|(i, (at, state))| {
-            at.n >= mark.n && (is_terminal(state) || (*i > 0 && (was_well(*at) || unwell_status == Some(*at))))
+            let left_better = was_well(*at) && !is_old(*at);
+            at.n >= mark.n && (is_terminal(state) || (*i > 0 && (left_better || unwell_status == Some(*at))))
         });
         let status = status.map(|(_, (at, state))| (*at, format!("showed the status `{}`", shown(state))));
         let claim = unwell_from.map(|at| (at, "claimed not to be healthy any more".to_owned()));

@@ -157,7 +157,7 @@ fn described(exception: &Exception) -> String {
 mod tests {
     use brokerfall_report::exception::Origin;
     use brokerfall_report::history::{ConnectionChange, Entry, Event};
-    use brokerfall_report::protocol::{Claims, Kind};
+    use brokerfall_report::protocol::{Claims, Kind, ReaderEvent};
 
     use crate::history::facts::Moment;
     use crate::invariant::support::*;
@@ -192,6 +192,46 @@ mod tests {
             40 => delivered(1, 10), 45 => status("caught_up"), 50 => heartbeat("caught_up", healthy()),
         };
         assert_eq!(felt(&entries), None);
+    }
+
+    #[test]
+    fn status_on_the_way_to_the_end_is_no_reaction_however_healthy_the_reader_calls_itself() {
+        let loading = Claims {
+            healthy: Some(true),
+            caught_up: Some(false),
+            ..Claims::default()
+        };
+        let done = Claims {
+            caught_up: Some(true),
+            ..loading.clone()
+        };
+        let entries = history! { with_fault(Kind::Table, "partition");
+            0 => produced(1, 10), 5 => spawned("r1"), 8 => heartbeat("loading", loading), 15 => injecting("partition"),
+            600 => delivered(1, 10), 700 => heartbeat("caught_up", done),
+        };
+        assert_eq!(felt(&entries), None);
+    }
+
+    #[test]
+    fn status_that_goes_with_catching_up_is_no_reaction() {
+        // The position had caught up when the fault was injected; the reader says so a moment later.
+        let entries = history! { with_fault(Kind::Assign, "pause-reader");
+            0 => produced(1, 10), 5 => spawned("r1"), 8 => status("catching_up"), 10 => delivered(1, 10),
+            15 => injecting("pause-reader"), 16 => says(ReaderEvent::CaughtUp), 16 => status("caught_up"),
+        };
+        assert_eq!(felt(&entries), None);
+    }
+
+    #[test]
+    fn state_that_the_first_heartbeat_after_the_fault_tells_may_be_older_than_the_fault() {
+        let until = |ms: u64| {
+            history! { with_fault(Kind::Table, "partition");
+                0 => produced(1, 10), 5 => spawned("r1"), 10 => delivered(1, 10), 12 => heartbeat("caught_up", healthy()),
+                15 => injecting("partition"), ms => heartbeat("idle", healthy()),
+            }
+        };
+        assert_eq!(felt(&until(200)), None);
+        assert_eq!(felt(&until(400)).unwrap(), "r1 showed the status `idle`");
     }
 
     #[test]

@@ -92,22 +92,13 @@ pub struct Log {
 }
 
 /// Pairs of runs, in step, cut into pieces where both follow on. Untrusted runs are cut short, never multiplied out.
-pub(super) fn in_step(ids: &Runs, offsets: &Runs) -> Vec<(u64, u64, u64)> {
-    let mut pieces = Vec::new();
-    let mut ids = ids.as_slice().iter().copied();
-    let mut offsets = offsets.as_slice().iter().copied();
+pub(super) fn in_step<'a>(ids: &'a Runs, offsets: &'a Runs) -> impl Iterator<Item = (u64, u64, u64)> + 'a {
+    let mut ids = ids.as_slice().iter().copied().filter(|[a, b]| a <= b);
+    let mut offsets = offsets.as_slice().iter().copied().filter(|[c, d]| c <= d);
     let (mut id, mut offset) = (ids.next(), offsets.next());
-    while let (Some([a, b]), Some([c, d])) = (id, offset) {
-        if b < a {
-            id = ids.next();
-            continue;
-        }
-        if d < c {
-            offset = offsets.next();
-            continue;
-        }
+    std::iter::from_fn(move || {
+        let ([a, b], [c, d]) = (id?, offset?);
         let shorter = (b - a).min(d - c);
-        pieces.push((a, c, shorter.saturating_add(1)));
         id = match a.checked_add(shorter).and_then(|n| n.checked_add(1)) {
             Some(n) if n <= b => Some([n, b]),
             _ => ids.next(),
@@ -116,24 +107,29 @@ pub(super) fn in_step(ids: &Runs, offsets: &Runs) -> Vec<(u64, u64, u64)> {
             Some(n) if n <= d => Some([n, d]),
             _ => offsets.next(),
         };
-    }
-    pieces
+        Some((a, c, shorter.saturating_add(1)))
+    })
 }
 
 impl Log {
     pub(super) fn thin(&mut self, together: &Together<'_>) {
-        together.neighbours(&mut self.acked, |earlier, later| {
-            let joins = earlier.last_id().checked_add(1) == Some(later.id)
-                && earlier.last_offset().checked_add(1) == Some(later.offset)
-                && together.may_soon(earlier.at, later.at);
-            if joins {
-                earlier.len = earlier.len.saturating_add(later.len);
-            }
-            joins
-        });
+        together.neighbours(
+            &mut self.acked,
+            |one| one.at,
+            |earlier, later| {
+                let joins = earlier.last_id().checked_add(1) == Some(later.id)
+                    && earlier.last_offset().checked_add(1) == Some(later.offset)
+                    && together.may_soon(earlier.at, later.at);
+                if joins {
+                    earlier.len = earlier.len.saturating_add(later.len);
+                }
+                joins
+            },
+        );
         // The later end stands for the earlier: what waited is never told before it waited.
         together.by_key(
             &mut self.bounds,
+            |one| one.at,
             |_| (),
             |later, earlier| later.start == earlier.start && together.may_soon(earlier.at, later.at),
         );
@@ -397,7 +393,10 @@ mod tests {
     fn runs_of_different_shape_are_cut_where_both_follow_on() {
         let ids: Runs = [1, 2, 3, 7, 8].into_iter().collect();
         let offsets: Runs = [10, 11, 12, 13, 20].into_iter().collect();
-        assert_eq!(in_step(&ids, &offsets), [(1, 10, 3), (7, 13, 1), (8, 20, 1)]);
+        assert_eq!(
+            in_step(&ids, &offsets).collect::<Vec<_>>(),
+            [(1, 10, 3), (7, 13, 1), (8, 20, 1)]
+        );
     }
 
     #[test]

@@ -245,6 +245,7 @@ pub struct Facts {
     resets: Vec<ResetTold>,
     delivered: u64,
     calm: thin::Calm,
+    thinned_us: u64,
     last_progress: Option<u64>,
     contended: Vec<(Moment, u64, u64)>,
     left: Vec<Left>,

@@ -150,10 +150,14 @@ impl Facts {
                 offsets,
                 outcome,
             } => {
-                self.partition_mut(topic, *partition)
-                    .log
-                    .produced(at, ids, offsets, *outcome);
-                self.refresh(topic, *partition, at);
+                let of = self.partition_mut(topic, *partition);
+                of.log.produced(at, ids, offsets, *outcome);
+                // What lies above all that any reader was given moves no position.
+                let given = of.reads.reach.values().filter_map(|reach| reach.last_id).max();
+                let lowest = ids.as_slice().iter().map(|[first, _]| *first).min();
+                if lowest <= given {
+                    self.refresh(topic, *partition, at);
+                }
             }
             Event::Watermarks {
                 topic,

@@ -100,75 +100,97 @@ impl Reads {
     /// Takes in a delivery. Ids and offsets that differ in number cannot be told which belongs to which; the offsets
     /// count then, because the log says which records stand there.
     pub(super) fn delivered(&mut self, at: Moment, life: usize, delivered: &Delivered) -> Took {
-        let pieces: Vec<(Option<u64>, Option<u64>, u64)> = match (&delivered.ids, &delivered.offsets) {
-            (Some(ids), Some(offsets)) if ids.count() == offsets.count() => in_step(ids, offsets)
-                .into_iter()
-                .map(|(id, offset, len)| (Some(id), Some(offset), len))
-                .collect(),
-            (_, Some(offsets)) => runs(offsets).map(|(first, len)| (None, Some(first), len)).collect(),
-            (Some(ids), None) => runs(ids).map(|(first, len)| (Some(first), None, len)).collect(),
-            (None, None) => Vec::new(),
-        };
-        let reach = self.reach.entry(life).or_default();
         let mut took = Took::default();
-        for (id, offset, len) in pieces {
-            let segment = Segment {
-                at,
-                until: at,
-                life,
-                offset,
-                id,
-                len,
-            };
-            took.records = took.records.saturating_add(len);
-            if let (Some(first), Some(last)) = (segment.id, segment.last_id()) {
-                took.ids = true;
-                self.ids.insert(first, last);
-                reach.last_id = reach.last_id.max(Some(last));
+        self.reach.entry(life).or_default();
+        match (&delivered.ids, &delivered.offsets) {
+            (Some(ids), Some(offsets)) if ids.count() == offsets.count() => {
+                for (id, offset, len) in in_step(ids, offsets) {
+                    self.given(at, life, (Some(id), Some(offset), len), &mut took);
+                }
             }
-            if let (Some(first), Some(last)) = (segment.offset, segment.last_offset()) {
-                took.offsets = true;
-                self.offsets.insert(first, last);
-                reach.next_offset = reach.next_offset.max(Some(last.saturating_add(1)));
+            (_, Some(offsets)) => {
+                for (first, len) in runs(offsets) {
+                    self.given(at, life, (None, Some(first), len), &mut took);
+                }
             }
-            self.segments.push(segment);
+            (Some(ids), None) => {
+                for (first, len) in runs(ids) {
+                    self.given(at, life, (Some(first), None, len), &mut took);
+                }
+            }
+            (None, None) => {}
         }
         took
     }
 
+    fn given(&mut self, at: Moment, life: usize, (id, offset, len): (Option<u64>, Option<u64>, u64), took: &mut Took) {
+        let segment = Segment {
+            at,
+            until: at,
+            life,
+            offset,
+            id,
+            len,
+        };
+        let reach = self.reach.entry(life).or_default();
+        took.records = took.records.saturating_add(len);
+        if let (Some(first), Some(last)) = (segment.id, segment.last_id()) {
+            took.ids = true;
+            self.ids.insert(first, last);
+            reach.last_id = reach.last_id.max(Some(last));
+        }
+        if let (Some(first), Some(last)) = (segment.offset, segment.last_offset()) {
+            took.offsets = true;
+            self.offsets.insert(first, last);
+            reach.next_offset = reach.next_offset.max(Some(last.saturating_add(1)));
+        }
+        self.segments.push(segment);
+    }
+
     pub(super) fn thin(&mut self, together: &Together<'_>) {
-        together.neighbours(&mut self.segments, |earlier, later| {
-            let follows = |last: Option<u64>, next: Option<u64>| match (last, next) {
-                (Some(last), Some(next)) => last.checked_add(1) == Some(next),
-                (None, None) => true,
-                _ => false,
-            };
-            let joins = earlier.life == later.life
-                && follows(earlier.last_id(), later.id)
-                && follows(earlier.last_offset(), later.offset)
-                && together.may_soon(earlier.at, later.until);
-            if joins {
-                earlier.len = earlier.len.saturating_add(later.len);
-                earlier.until = later.until;
-            }
-            joins
-        });
-        together.neighbours(&mut self.marks, |earlier, later| {
-            let rises = earlier.position.is_some() && later.position > earlier.position;
-            let joins = rises && together.may_soon(earlier.until, later.at) && together.may(earlier.at, later.until);
-            if joins {
-                (earlier.until, earlier.position) = (later.until, later.position);
-            }
-            joins
-        });
+        together.neighbours(
+            &mut self.segments,
+            |one| one.at,
+            |earlier, later| {
+                let follows = |last: Option<u64>, next: Option<u64>| match (last, next) {
+                    (Some(last), Some(next)) => last.checked_add(1) == Some(next),
+                    (None, None) => true,
+                    _ => false,
+                };
+                let joins = earlier.life == later.life
+                    && follows(earlier.last_id(), later.id)
+                    && follows(earlier.last_offset(), later.offset)
+                    && together.may_soon(earlier.at, later.until);
+                if joins {
+                    earlier.len = earlier.len.saturating_add(later.len);
+                    earlier.until = later.until;
+                }
+                joins
+            },
+        );
+        together.neighbours(
+            &mut self.marks,
+            |one| one.until,
+            |earlier, later| {
+                let rises = earlier.position.is_some() && later.position > earlier.position;
+                let joins =
+                    rises && together.may_soon(earlier.until, later.at) && together.may(earlier.at, later.until);
+                if joins {
+                    (earlier.until, earlier.position) = (later.until, later.position);
+                }
+                joins
+            },
+        );
         together.by_key(
             &mut self.touched,
+            |one| *one,
             |_| (),
             |later, earlier| together.may_soon(*earlier, *later),
         );
         for reach in self.reach.values_mut() {
             together.by_key(
                 &mut reach.told,
+                |one| one.0,
                 |_| (),
                 |later, earlier| later.1 > earlier.1 && together.may_soon(earlier.0, later.0),
             );

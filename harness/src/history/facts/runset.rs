@@ -15,6 +15,13 @@ impl RunSet {
         if last < first {
             return;
         }
+        // Most numbers come in order.
+        if let Some(mut highest) = self.runs.last_entry()
+            && highest.get().checked_add(1) == Some(first)
+        {
+            *highest.get_mut() = last;
+            return;
+        }
         let (mut first, mut last) = (first, last);
         // Runs that overlap or touch are swallowed, from the right end back.
         while let Some((&a, &b)) = self.runs.range(..=last.saturating_add(1)).next_back() {

@@ -152,6 +152,7 @@ impl Wire {
     pub(super) fn thin(&mut self, together: &Together<'_>) {
         together.by_key(
             &mut self.windows,
+            |one| one.at,
             |window| window.client.clone(),
             |later, earlier| {
                 let joins = together.may_soon(earlier.at, later.at) && earlier.span_us <= APART_US;
@@ -168,17 +169,23 @@ impl Wire {
                 joins
             },
         );
-        together.neighbours(&mut self.connections, |earlier, later| {
-            let same = earlier.client == later.client && earlier.node == later.node && earlier.change == later.change;
-            let joins = same && together.may_soon(earlier.at, later.at);
-            if joins {
-                earlier.count = earlier.count.saturating_add(later.count);
-            }
-            joins
-        });
+        together.neighbours(
+            &mut self.connections,
+            |one| one.at,
+            |earlier, later| {
+                let same =
+                    earlier.client == later.client && earlier.node == later.node && earlier.change == later.change;
+                let joins = same && together.may_soon(earlier.at, later.at);
+                if joins {
+                    earlier.count = earlier.count.saturating_add(later.count);
+                }
+                joins
+            },
+        );
         // A later commit of more stands for the earlier one.
         together.by_key(
             &mut self.commits,
+            |one| one.at,
             |commit| {
                 (
                     commit.member.clone(),

@@ -11,10 +11,11 @@ mod no_silent_death;
 mod records;
 mod recovers;
 mod status_honest;
+mod told;
 
 use brokerfall_report::exception::Origin;
 use brokerfall_report::history::{ExpectedEnd, GroupChange, ProduceOutcome, Renewed, Stage};
-use brokerfall_report::protocol::{Claims, Kind, ReaderEvent, Reset};
+use brokerfall_report::protocol::{Claims, Hello, Kind, ReaderEvent, Reset};
 use brokerfall_report::runs::Runs;
 use brokerfall_report::verdict::{FailureKind, Outcome};
 

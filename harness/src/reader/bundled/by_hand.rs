@@ -182,6 +182,9 @@ impl ByHand {
     }
 
     fn say_reset(&self, place: &Place, from: u64, to: u64) {
+        if !self.core.hooks.tells_caller() {
+            return;
+        }
         self.core.sdk.event(ReaderEvent::Reset {
             topic: place.0.to_string(),
             partition: place.1,

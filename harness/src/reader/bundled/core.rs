@@ -225,7 +225,9 @@ impl Core {
     /// Reports an error that does not end the reader.
     pub(super) fn met(&self, origin: Origin, exception: Box<Exception>) {
         self.state().last_error = Some(exception.clone());
-        self.sdk.error(origin, false, exception);
+        if self.hooks.tells_caller() {
+            self.sdk.error(origin, false, exception);
+        }
         self.hooks.met_error();
     }
 

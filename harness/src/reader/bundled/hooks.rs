@@ -71,6 +71,11 @@ pub trait Hooks: Send + Sync {
         next
     }
 
+    /// Whether the caller is told of errors that were waited out and of positions that were moved.
+    fn tells_caller(&self) -> bool {
+        true
+    }
+
     /// What the reader says of itself.
     fn heartbeat(&self, _heartbeat: &mut Heartbeat) {}
 
