@@ -270,7 +270,7 @@ impl Plan {
             .filter(|id| !self.expect.named.iter().any(|named| named == *id))
             .map(|id| {
                 let reason =
-                    "a callback hangs: only status_honest and stops_cleanly are asked, unless [expect] names more";
+                    "a callback that comes back: while one hangs, only status_honest and stops_cleanly are asked, unless [expect] names more";
                 ((*id).to_owned(), reason.to_owned())
             })
             .collect()

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::stories;
 
 /// Fields that hold words of the format and not of others.
-const WORDS: [&str; 15] = [
+const WORDS: [&str; 16] = [
     "phase",
     "verdict",
     "kind",
@@ -23,6 +23,7 @@ const WORDS: [&str; 15] = [
     "renewed",
     "stage",
     "whose",
+    "by",
     "outcome",
     "relation",
     "of",
