@@ -155,26 +155,20 @@ impl Bulk {
     fn targets(&self) -> Vec<Target> {
         let mut all = Vec::new();
         if let Some(ratio) = self.0.over(Kind::Link, Kind::Toxiproxy, "MB/s") {
-            all.push(at_least(
-                "64 KiB bulk over Toxiproxy",
-                "at least 1.8",
-                ratio.median(),
-                1.8,
-            ));
+            all.push(Target::at_least("64 KiB bulk over Toxiproxy", 1.8, ratio.median()));
         }
         if let Some(ratio) = self.0.over(Kind::Link, Kind::Direct, "MB/s") {
-            all.push(at_least("64 KiB bulk over direct", "at least 0.5", ratio.median(), 0.5));
+            all.push(Target::at_least("64 KiB bulk over direct", 0.5, ratio.median()));
         }
         if let Some(ratio) = self.0.over(Kind::LinkArmed, Kind::Link, "MB/s") {
-            all.push(at_least(
+            all.push(Target::at_least(
                 "64 KiB bulk, a rule armed, over none",
-                "at least 0.95",
-                ratio.median(),
                 0.95,
+                ratio.median(),
             ));
         }
         if let Some(spent) = self.0.get(Kind::Link, "CPU") {
-            all.push(at_most("CPU s/GB at 64 KiB", "at most 0.6", spent.median(), 0.6));
+            all.push(Target::at_most("CPU s/GB at 64 KiB", 0.6, spent.median()));
         }
         all
     }
@@ -219,19 +213,17 @@ impl RoundTrips {
     fn targets(&self) -> Vec<Target> {
         let mut all = Vec::new();
         if let Some(ratio) = self.0.over(Kind::Link, Kind::Toxiproxy, "p50") {
-            all.push(at_most(
+            all.push(Target::at_most(
                 "64 B round trip p50 over Toxiproxy's",
-                "at most 1",
-                ratio.median(),
                 1.0,
+                ratio.median(),
             ));
         }
         if let Some(ratio) = self.0.over(Kind::LinkArmed, Kind::Link, "p50") {
-            all.push(at_most(
+            all.push(Target::at_most(
                 "64 B round trip p50, a rule armed, over none",
-                "at most 1.05",
-                ratio.median(),
                 1.05,
+                ratio.median(),
             ));
         }
         all
@@ -285,39 +277,15 @@ impl Reader {
     fn targets(&self) -> Vec<Target> {
         let mut all = Vec::new();
         if let Some(ratio) = self.0.over(Kind::Link, Kind::Direct, "k/s") {
-            all.push(at_least(
-                "librdkafka reader over direct",
-                "at least 0.95",
-                ratio.median(),
-                0.95,
-            ));
+            all.push(Target::at_least("librdkafka reader over direct", 0.95, ratio.median()));
         }
         if let Some(ratio) = self.0.over(Kind::LinkArmed, Kind::Link, "k/s") {
-            all.push(at_least(
+            all.push(Target::at_least(
                 "librdkafka reader, a rule armed, over none",
-                "at least 0.95",
-                ratio.median(),
                 0.95,
+                ratio.median(),
             ));
         }
         all
-    }
-}
-
-fn at_least(what: &'static str, wanted: &'static str, found: f64, limit: f64) -> Target {
-    Target {
-        what,
-        wanted,
-        found,
-        met: found >= limit,
-    }
-}
-
-fn at_most(what: &'static str, wanted: &'static str, found: f64, limit: f64) -> Target {
-    Target {
-        what,
-        wanted,
-        found,
-        met: found <= limit,
     }
 }

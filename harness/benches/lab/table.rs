@@ -57,10 +57,30 @@ impl Table {
 
 /// A figure and the target it has to meet.
 pub(crate) struct Target {
-    pub(crate) what: &'static str,
-    pub(crate) wanted: &'static str,
-    pub(crate) found: f64,
-    pub(crate) met: bool,
+    what: &'static str,
+    wanted: String,
+    found: f64,
+    met: bool,
+}
+
+impl Target {
+    pub(crate) fn at_least(what: &'static str, limit: f64, found: f64) -> Self {
+        Target {
+            what,
+            wanted: format!("at least {limit}"),
+            found,
+            met: found >= limit,
+        }
+    }
+
+    pub(crate) fn at_most(what: &'static str, limit: f64, found: f64) -> Self {
+        Target {
+            what,
+            wanted: format!("at most {limit}"),
+            found,
+            met: found <= limit,
+        }
+    }
 }
 
 /// The targets as a table.
@@ -69,7 +89,7 @@ pub(crate) fn targets(all: &[Target]) -> String {
     for target in all {
         table.row(&[
             target.what.into(),
-            target.wanted.into(),
+            target.wanted.clone(),
             format!("{:.2}", target.found),
             if target.met { "met" } else { "**missed**" }.into(),
         ]);

@@ -96,15 +96,25 @@ pub(crate) struct RunArgs {
     /// Cluster to run on.
     #[arg(long, value_enum, default_value_t = ClusterArg::Auto)]
     pub(crate) cluster: ClusterArg,
-    /// Runs at a time; default the number of cores.
+    /// Runs at a time; default the number of cores. A run whose [expect] names bounded_cpu runs alone.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) jobs: Option<u16>,
-    /// Seed to record with the runs, one higher with each repeat; no fault draws on it so far.
+    /// What the harness draws at random in a run follows from it: the jitter of the fault `partition` in mode `delay`.
+    /// Records, keys and the order of steps are the same for every seed; what a reader and the operating system do is
+    /// theirs. Each repeat has the next one.
     #[arg(long, value_name = "S", default_value_t = 0)]
     pub(crate) seed: u64,
-    /// Run everything this often.
+    /// Run everything this often; see --resume for many.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) repeat: u32,
+    /// Go on with an invocation that was cut (Ctrl-C, kill, reboot): the newest unfinished one below --out with the same
+    /// arguments, or FOLDER. Finished runs are not repeated, and the report covers all. Refused when scenarios, locks or
+    /// expectations have changed. Where none is unfinished, it begins anew. To name no FOLDER, put it last.
+    #[arg(long, value_name = "FOLDER", num_args = 0..=1, default_missing_value = "", conflicts_with = "last_failed")]
+    pub(crate) resume: Option<PathBuf>,
+    /// Print passed runs with the whole of their evidence and every limit.
+    #[arg(long, short)]
+    pub(crate) verbose: bool,
     /// Folder for reports and artifacts.
     #[arg(long, value_name = "DIR", default_value = ".brokerfall")]
     pub(crate) out: PathBuf,

@@ -57,9 +57,16 @@ pub(crate) fn list(args: &ListArgs) -> ExitCode {
         return ExitCode::AsExpected;
     }
     let width = found.iter().map(|one| one.id.len()).max().unwrap_or(0);
+    let tags = found.iter().map(|one| one.tags.join(",").len()).max().unwrap_or(0);
     for one in found {
         let kinds: Vec<&str> = one.kinds.iter().map(|kind| kind.name()).collect();
-        say::out_tame(&format!("{:width$}  {:18}  {}", one.id, kinds.join(","), one.title));
+        say::out_tame(&format!(
+            "{:width$}  {:18}  {:tags$}  {}",
+            one.id,
+            kinds.join(","),
+            one.tags.join(","),
+            one.title
+        ));
     }
     ExitCode::AsExpected
 }
@@ -142,7 +149,7 @@ pub(crate) fn judge(args: &JudgeArgs) -> ExitCode {
             Err(cause) => return usage(&cause),
         }
     } else {
-        say::out(&render::text::run(&report, text_options()));
+        say::out(&render::text::run(&report, text_options(true)));
     }
     match (report.verdict, report.error_of) {
         (Verdict::Error, Some(brokerfall_report::history::FailureOf::Harness)) => ExitCode::HarnessBug,
@@ -288,6 +295,7 @@ pub(crate) async fn adapter_check(args: AdapterCheckArgs) -> Result<ExitCode, Su
             source,
         })?,
         expected: None,
+        exclusive: true,
         seed: 0,
         reproduce: super::command_line(),
         keep_up: false,

@@ -4,6 +4,7 @@ mod accept;
 mod args;
 mod error;
 mod inspect;
+mod journal;
 mod out;
 mod pairing;
 mod progress;
@@ -86,12 +87,13 @@ fn command_line() -> String {
 }
 
 /// Colours where stdout is a terminal that is not a CI's and `NO_COLOR` is not set.
-fn text_options() -> TextOptions {
+fn text_options(verbose: bool) -> TextOptions {
     let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let colours = std::io::stdout().is_terminal() && !set("NO_COLOR") && !set("CI");
     let palette = if colours { Palette::ansi() } else { Palette::plain() };
     TextOptions {
         palette,
+        verbose,
         ..TextOptions::default()
     }
 }

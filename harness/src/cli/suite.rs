@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use brokerfall_report::history::FailureOf;
 use brokerfall_report::render;
@@ -13,11 +14,13 @@ use tokio::sync::Semaphore;
 
 use super::args::{ClusterArg, KeepArg, RunArgs};
 use super::error::SuiteError;
+use super::journal::{Asked as AskedRun, Header, Journal, Resumed};
 use super::out::{Out, run_folder};
 use super::pairing::{self, Asked, Pair};
 use super::progress::Progress;
 use super::{say, signals};
 use crate::process::Spawner;
+use crate::reader::provision::Fnv;
 use crate::run::{self, Cancel, Order};
 use crate::scenario::expected::Expected;
 use crate::scenario::known_failing::{self, KnownFailing, Match};
@@ -35,6 +38,7 @@ struct Suite {
     expected: BTreeMap<String, Expected>,
     progress: Progress,
     done: AtomicUsize,
+    journal: Journal,
     cancel: Cancel,
 }
 
@@ -81,10 +85,43 @@ pub(crate) async fn run(args: RunArgs) -> Result<ExitCode, SuiteError> {
     }
     let known = by_reader(&pairs, catalogue::known_failing)?;
     let expected = by_reader(&pairs, catalogue::expected)?;
-    // Only now, so that a word mistyped twenty times does not push twenty reports out.
-    let stamp: String = started_at.chars().filter(|c| !matches!(c, '-' | ':')).collect();
-    let out = Out::create(&args.out, &stamp)?;
+    let runs = asked_runs(&pairs, args.repeat, &known, &expected)?;
+    let header = Header::new(&started_at, pairing::deciding_words(&args), runs);
+    let resumed = match &args.resume {
+        Some(folder) => {
+            let folder = Some(folder.as_path()).filter(|folder| !folder.as_os_str().is_empty());
+            Journal::resume(&args.out, folder, &header).map_err(SuiteError::Resume)?
+        }
+        None => None,
+    };
     let total = pairs.len() * args.repeat as usize;
+    let (out, journal, started_at, before) = match resumed {
+        Some(Resumed {
+            journal,
+            folder,
+            started_at,
+            done,
+        }) => {
+            say::note(&format!(
+                "{} is taken up: {} of {total} runs are done",
+                folder.display(),
+                done.len()
+            ));
+            (Out::reopen(&folder)?, journal, started_at, done)
+        }
+        None => {
+            if args.resume.is_some() {
+                say::note("no invocation with these arguments is unfinished: this one begins anew");
+            }
+            // Only now, so that a word mistyped twenty times does not push twenty reports out.
+            let stamp: String = started_at.chars().filter(|c| !matches!(c, '-' | ':')).collect();
+            let out = Out::create(&args.out, &stamp)?;
+            let journal = Journal::begin(&out.folder, &header).map_err(SuiteError::Journal)?;
+            (out, journal, started_at, BTreeMap::new())
+        }
+    };
+    let earlier = before.len();
+    let carried_out_before = carried_out(before.values());
     let suite = Arc::new(Suite {
         progress: Progress::new(total),
         args,
@@ -92,7 +129,8 @@ pub(crate) async fn run(args: RunArgs) -> Result<ExitCode, SuiteError> {
         program,
         known,
         expected,
-        done: AtomicUsize::new(0),
+        done: AtomicUsize::new(earlier),
+        journal,
         cancel,
     });
     if suite.args.cluster == ClusterArg::Auto {
@@ -100,7 +138,10 @@ pub(crate) async fn run(args: RunArgs) -> Result<ExitCode, SuiteError> {
             .progress
             .say("cluster mock (--cluster auto): the fastest that there is, and so far the only one");
     }
-    let mut runs = carry_out(&suite, pairs, jobs).await;
+    let began = tokio::time::Instant::now();
+    let mut runs = carry_out(&suite, pairs, jobs, before).await;
+    let ran = runs.len().saturating_sub(earlier);
+    let pace = pace(&runs, carried_out_before, began.elapsed(), jobs);
     runs.extend(away);
     let stale = if full_catalogue {
         stale(&suite.known)
@@ -116,6 +157,13 @@ pub(crate) async fn run(args: RunArgs) -> Result<ExitCode, SuiteError> {
     );
     spawner.shut_down().await;
     write(&suite, &report)?;
+    if ran + earlier < total {
+        say::note(&format!(
+            "{} of {total} runs are not done; the same command with --resume goes on",
+            total - ran - earlier
+        ));
+    }
+    say::out_tame(&pace);
     if suite.cancel.borrow().is_some() && report.exit_code() == ExitCode::AsExpected {
         // What was not run was not judged.
         return Ok(ExitCode::NothingJudged);
@@ -140,6 +188,27 @@ fn by_reader<T>(
     names.into_iter().map(|name| Ok((name.clone(), file(name)?))).collect()
 }
 
+/// How long the runs of this sitting took together, and how many an hour that makes.
+fn pace(runs: &[RunReport], before: usize, took: Duration, jobs: usize) -> String {
+    let carried_out = carried_out(runs).saturating_sub(before);
+    let seconds = took.as_secs_f64();
+    let hourly = carried_out as f64 * 3600.0 / seconds.max(0.001);
+    let before = match before {
+        0 => String::new(),
+        n => format!(", after {n} in earlier sittings"),
+    };
+    format!(
+        "pace: {carried_out} runs in {seconds:.1} s, {hourly:.0} an hour, {:.0} for each of {jobs} jobs{before}",
+        hourly / jobs as f64
+    )
+}
+
+/// What was skipped took no time and does not count.
+fn carried_out<'a>(runs: impl IntoIterator<Item = &'a RunReport>) -> usize {
+    let is_carried_out = |run: &&RunReport| run.verdict != Verdict::Skipped;
+    runs.into_iter().filter(is_carried_out).count()
+}
+
 /// Entries of known failures whose scenario exists nowhere.
 fn stale(known: &BTreeMap<String, KnownFailing>) -> Vec<StaleEntry> {
     let ids: Vec<String> = match catalogue::plans() {
@@ -156,8 +225,54 @@ fn stale(known: &BTreeMap<String, KnownFailing>) -> Vec<StaleEntry> {
         .collect()
 }
 
-/// Carries every pair out, `jobs` at a time, and returns the reports in the order of the pairs.
-async fn carry_out(suite: &Arc<Suite>, pairs: Vec<Pair>, jobs: usize) -> Vec<RunReport> {
+/// Every run of the invocation, with a print that changes with what it is judged by.
+fn asked_runs(
+    pairs: &[Pair],
+    repeat: u32,
+    known: &BTreeMap<String, KnownFailing>,
+    expected: &BTreeMap<String, Expected>,
+) -> Result<Vec<AskedRun>, SuiteError> {
+    let mut once = Vec::new();
+    for Pair { plan, launch, skip } in pairs {
+        let io = |what| move |source| SuiteError::Io { what, source };
+        let toml = plan
+            .to_toml()
+            .map_err(std::io::Error::other)
+            .map_err(io("write the plan"))?;
+        let lock = match &launch.lock {
+            Some(lock) => std::fs::read(lock).map_err(io("read the lock of a reader"))?,
+            None => Vec::new(),
+        };
+        let mut print = Fnv::default();
+        print.part(toml.as_bytes());
+        print.part(&lock);
+        print.part(format!("{:?} {:?} {:?}", launch.info, launch.command, launch.manifest).as_bytes());
+        print.part(
+            format!(
+                "{:?} {:?}",
+                known.get(&launch.info.name),
+                expected.get(&launch.info.name)
+            )
+            .as_bytes(),
+        );
+        print.part(format!("{skip:?}").as_bytes());
+        once.push(AskedRun {
+            name: format!("{} with {}", plan.id, pairing::label(&launch.info)),
+            print: print.hex(),
+        });
+    }
+    let all = once.iter().cycle().take(once.len() * repeat as usize);
+    Ok(all.cloned().collect())
+}
+
+/// Carries every pair out, `jobs` at a time, and returns the reports in the order of the pairs. Runs of `before` are not
+/// repeated.
+async fn carry_out(
+    suite: &Arc<Suite>,
+    pairs: Vec<Pair>,
+    jobs: usize,
+    mut before: BTreeMap<usize, RunReport>,
+) -> Vec<RunReport> {
     let permits = Arc::new(Semaphore::new(jobs));
     let mut tasks = Vec::new();
     for round in 0..suite.args.repeat {
@@ -165,13 +280,29 @@ async fn carry_out(suite: &Arc<Suite>, pairs: Vec<Pair>, jobs: usize) -> Vec<Run
             let (suite, permits, pair) = (suite.clone(), permits.clone(), pair.clone());
             let index = tasks.len() + 1;
             let broken = pair.clone();
+            let remembered = before.remove(&index);
             let task = tokio::spawn(async move {
-                // OK to ignore: the semaphore is never closed.
-                let _permit = permits.acquire_owned().await;
+                if remembered.is_some() {
+                    return remembered;
+                }
+                // What a reader uses is measured against a limit only where nothing of ours competes with it.
+                let measured = pair.plan.expect.named.iter().any(|named| named == "bounded_cpu");
+                let alone = measured && pair.skip.is_none();
+                let wanted = if alone { jobs } else { 1 };
+                // OK to ignore: the semaphore is never closed. Permits are handed out in turn, so nobody starves.
+                let _permits = permits.acquire_many_owned(u32::try_from(wanted).unwrap_or(1)).await;
                 if suite.cancel.borrow().is_some() {
                     return None;
                 }
-                Some(one(&suite, pair, index, round).await)
+                let report = one(&suite, pair, index, round, wanted == jobs).await;
+                // A run that a signal has cut is carried out again.
+                if suite.cancel.borrow().is_none()
+                    && let Err(cause) = suite.journal.remember(index, &report)
+                {
+                    let text = format!("error: a finished run cannot be remembered ({cause}); --resume will repeat it");
+                    suite.progress.say(&text);
+                }
+                Some(report)
             });
             tasks.push((broken, task));
         }
@@ -192,8 +323,8 @@ async fn carry_out(suite: &Arc<Suite>, pairs: Vec<Pair>, jobs: usize) -> Vec<Run
 }
 
 /// One run, from order to report.
-async fn one(suite: &Suite, pair: Pair, index: usize, round: u32) -> RunReport {
-    match attempt(suite, pair.clone(), index, round).await {
+async fn one(suite: &Suite, pair: Pair, index: usize, round: u32, exclusive: bool) -> RunReport {
+    match attempt(suite, pair.clone(), index, round, exclusive).await {
         Ok(report) => report,
         // The history could not be written or read: the folder is full, or gone.
         Err(cause) => {
@@ -213,7 +344,7 @@ fn error(pair: &Pair, of: FailureOf, text: String) -> RunReport {
     RunReport::error(&plan.id, &plan.title, plan.phase, &pair.launch.info, of, text)
 }
 
-async fn attempt(suite: &Suite, pair: Pair, index: usize, round: u32) -> std::io::Result<RunReport> {
+async fn attempt(suite: &Suite, pair: Pair, index: usize, round: u32, exclusive: bool) -> std::io::Result<RunReport> {
     let label = pairing::label(&pair.launch.info);
     let order = Order {
         folder: suite.out.folder.join(run_folder(index, &pair.plan.id, &label)),
@@ -222,6 +353,7 @@ async fn attempt(suite: &Suite, pair: Pair, index: usize, round: u32) -> std::io
             .expected
             .get(&pair.launch.info.name)
             .and_then(|expected| expected.of(&pair.plan.id, &pair.launch.info.version)),
+        exclusive,
         seed: suite.args.seed.wrapping_add(u64::from(round)),
         reproduce: pairing::reproduce(&suite.args, &pair),
         keep_up: suite.args.keep_up,
@@ -229,6 +361,11 @@ async fn attempt(suite: &Suite, pair: Pair, index: usize, round: u32) -> std::io
         launch: pair.launch,
     };
     let (folder, history, scenario) = (order.folder.clone(), order.history(), order.plan.id.clone());
+    // What a run left that was cut.
+    match std::fs::remove_dir_all(&folder) {
+        Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => return Err(cause),
+        _ => {}
+    }
     let recorder = run::recorder(&order)?;
     let plan = order.plan.to_toml().map_err(std::io::Error::other)?;
     std::fs::write(folder.join("plan.toml"), plan)?;
@@ -307,7 +444,7 @@ fn relative(folder: &Path, root: &Path) -> String {
 /// Writes the reports and prints what a person reads.
 fn write(suite: &Suite, report: &Report) -> Result<(), SuiteError> {
     // First what a person reads: it must not be lost where the files cannot be written.
-    say::out(&render::text::render(report, super::text_options()));
+    say::out(&render::text::render(report, super::text_options(suite.args.verbose)));
     let json = render::json::render(report).map_err(|source| SuiteError::Io {
         what: "write report.json",
         source: source.into(),

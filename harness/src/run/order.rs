@@ -21,7 +21,9 @@ pub struct Order {
     pub program: PathBuf,
     /// Exceptions that were accepted for this reader in this scenario; absent where nobody has accepted any yet.
     pub expected: Option<Vec<ExpectedException>>,
-    /// Recorded with the run. Nothing in a run is drawn at random so far.
+    /// True where no other run of the suite goes on meanwhile: what the reader uses is then its own.
+    pub exclusive: bool,
+    /// What is drawn at random in the run follows from it: the jitter of delays.
     pub seed: u64,
     /// The command that reproduces the run.
     pub reproduce: String,
@@ -85,6 +87,7 @@ impl Order {
             expect: plan.expect(),
             expected: self.expected.clone(),
             limits: self.limits(),
+            exclusive: self.exclusive,
             seed: self.seed,
             started_at: now_rfc3339(),
             reproduce: self.reproduce.clone(),

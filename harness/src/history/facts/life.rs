@@ -53,6 +53,8 @@ pub struct Life {
     pub tells_ids: bool,
     /// It sends `status` events; the state in its heartbeats is then only an echo or the adapter's own word.
     pub tells_status: bool,
+    /// Records that it told, duplicates included.
+    pub records: u64,
     /// Keys dropped that it told without a record.
     pub keys_deleted: u64,
     /// Changes of the status, verbatim, from `status` events and heartbeats.
@@ -171,6 +173,7 @@ impl Life {
             tells_offsets: false,
             tells_ids: false,
             tells_status: false,
+            records: 0,
             keys_deleted: 0,
             status: Vec::new(),
             claims: Vec::new(),

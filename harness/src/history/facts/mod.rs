@@ -22,6 +22,7 @@ mod observe;
 mod observe_reader;
 mod observe_wire;
 mod owners;
+mod phase;
 mod query;
 mod query_reader;
 mod reads;

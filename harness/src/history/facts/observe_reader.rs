@@ -20,6 +20,7 @@ impl Facts {
                     let took = partition.reads.delivered(at, index, delivered);
                     count = count.saturating_add(took.records);
                     if let Some(life) = self.lives.get_mut(index) {
+                        life.records = life.records.saturating_add(took.records);
                         life.tells_offsets |= took.offsets;
                         life.tells_ids |= took.ids;
                     }

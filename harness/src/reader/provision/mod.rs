@@ -181,7 +181,7 @@ fn lock(path: &Path, progress: &dyn Fn(&str)) -> Result<Flock<File>, ReaderError
 }
 
 /// FNV-1a, 64 bits: names folders in the cache, and must not change between releases of Rust as `DefaultHasher` may.
-struct Fnv(u64);
+pub(crate) struct Fnv(u64);
 
 impl Default for Fnv {
     fn default() -> Self {
@@ -191,13 +191,13 @@ impl Default for Fnv {
 
 impl Fnv {
     /// Adds one part; its length goes first, so that parts cannot run into each other.
-    fn part(&mut self, bytes: &[u8]) {
+    pub(crate) fn part(&mut self, bytes: &[u8]) {
         for byte in (bytes.len() as u64).to_le_bytes().iter().chain(bytes) {
             self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
         }
     }
 
-    fn hex(&self) -> String {
+    pub(crate) fn hex(&self) -> String {
         format!("{:016x}", self.0)
     }
 }
