@@ -34,10 +34,15 @@ pub(crate) enum Command {
     Judge(JudgeArgs),
     /// Accept the exceptions of a stored run: what it showed is expected from then on.
     Accept(AcceptArgs),
-    /// Explain a fault, an invariant, a verdict, a failure kind, an exit code or a word of a report.
+    /// Explain a fault, an invariant, a verdict, an exit code, an exception of ours or a word; without one, list them.
     Explain(ExplainArgs),
     /// Say what this machine can run, and what would enable the rest.
     Doctor(DoctorArgs),
+    /// Write a file to begin with: a scenario, or an adapter.
+    #[command(subcommand)]
+    Init(InitCommand),
+    /// List what provisioned readers keep in the cache, or prune it.
+    Cache(CacheArgs),
     /// Tools for adapter authors.
     #[command(subcommand)]
     Adapter(AdapterCommand),
@@ -226,4 +231,55 @@ pub(crate) enum KeepArg {
     Failed,
     /// Keep every history.
     All,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum InitCommand {
+    /// Write a commented scenario that passes `check` and runs.
+    Scenario(InitScenarioArgs),
+    /// Write an adapter that runs, and its SDK beside it.
+    Adapter(InitAdapterArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct InitScenarioArgs {
+    /// Its path; `.toml` is added where it is missing.
+    pub(crate) name: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct InitAdapterArgs {
+    /// Language of the library.
+    pub(crate) language: Language,
+    /// For a library that blocks, instead of one for asyncio.
+    #[arg(long)]
+    pub(crate) threads: bool,
+    /// Folder to write to.
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub(crate) dir: PathBuf,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Language {
+    /// Python 3.10 or later.
+    Python,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CacheArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<CacheCommand>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum CacheCommand {
+    /// Remove what was built over 30 days ago. What is in use stays.
+    Prune {
+        /// Remove everything.
+        #[arg(long, conflicts_with = "older_than")]
+        all: bool,
+        /// Remove what was built longer ago than this, such as 12h or 7d.
+        #[arg(long, value_name = "AGE")]
+        older_than: Option<humantime::Duration>,
+    },
 }

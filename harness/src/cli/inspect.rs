@@ -17,6 +17,7 @@ use crate::link::builtin::{BuiltinLink, LinkOptions};
 use crate::process::Spawner;
 use crate::reader::Launch;
 use crate::reader::catalogue::Readers;
+use crate::reader::provision::ProvisionOptions;
 use crate::run::{self, Order, paces};
 use crate::scenario::catalogue;
 use crate::{explain as pages, verdict};
@@ -164,8 +165,11 @@ pub(crate) fn judge(args: &JudgeArgs) -> ExitCode {
 /// `explain`.
 pub(crate) fn explain(args: &ExplainArgs) -> ExitCode {
     let Some(name) = &args.name else {
-        for name in pages::names() {
-            say::out(name);
+        for (topic, names) in pages::topics() {
+            say::out(&format!("{topic}:"));
+            for name in names {
+                say::out(&format!("  {name}"));
+            }
         }
         return ExitCode::AsExpected;
     };
@@ -219,7 +223,10 @@ pub(crate) async fn doctor(args: &DoctorArgs) -> ExitCode {
     let python = which("python3");
     let text = python.as_ref().map_or_else(
         || "Python readers (ktables) need Python 3.10 or later with venv".to_owned(),
-        |path| path.display().to_string(),
+        |path| match version_of(path) {
+            Some(version) => format!("{version} ({})", path.display()),
+            None => format!("{} does not say its version", path.display()),
+        },
     );
     line(python.is_some(), "python3", text);
     let uv = which("uv");
@@ -232,6 +239,13 @@ pub(crate) async fn doctor(args: &DoctorArgs) -> ExitCode {
             |path| path.display().to_string()
         )
     ));
+    match ProvisionOptions::default().cache_dir() {
+        Ok(folder) => say::out(&format!("ok      {:18} {}", "cache folder", folder.display())),
+        Err(cause) => {
+            healthy = false;
+            say::out(&format!("missing {:18} {}", "cache folder", crate::chain(&cause)));
+        }
+    }
     if healthy {
         ExitCode::AsExpected
     } else {
@@ -266,6 +280,13 @@ async fn ready() -> Result<Duration, String> {
     link.shutdown().await;
     cluster.shutdown().await;
     Ok(took)
+}
+
+/// What an interpreter says of itself: `Python 3.11.7`.
+fn version_of(python: &std::path::Path) -> Option<String> {
+    let output = std::process::Command::new(python).arg("--version").output().ok()?;
+    let said = String::from_utf8(output.stdout).ok()?.trim().to_owned();
+    (output.status.success() && !said.is_empty()).then_some(said)
 }
 
 fn which(tool: &str) -> Option<std::path::PathBuf> {

@@ -2,7 +2,9 @@
 
 mod accept;
 mod args;
+mod cache;
 mod error;
+mod init;
 mod inspect;
 mod journal;
 mod out;
@@ -41,6 +43,14 @@ pub fn main() -> ExitCode {
         Command::Readers(args) => finish(inspect::readers(&args)),
         Command::Judge(args) => finish(inspect::judge(&args)),
         Command::Accept(args) => finish(accept::accept(&args).unwrap_or_else(|cause| {
+            say::error(&cause);
+            cause.exit_code()
+        })),
+        Command::Init(command) => finish(init::init(&command).unwrap_or_else(|cause| {
+            say::error(&cause);
+            cause.exit_code()
+        })),
+        Command::Cache(args) => finish(cache::cache(&args).unwrap_or_else(|cause| {
             say::error(&cause);
             cause.exit_code()
         })),

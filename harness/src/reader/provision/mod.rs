@@ -133,6 +133,43 @@ pub fn write_adapters(cache: &Path) -> Result<PathBuf, ReaderError> {
     Ok(place)
 }
 
+/// The text of an embedded adapter, by its path below `adapters/`.
+pub(crate) fn embedded_adapter(path: &str) -> Option<&'static str> {
+    ADAPTERS.get_file(path).and_then(|file| file.contents_utf8())
+}
+
+/// Removes a folder of the cache; `false` where another process builds it. It is renamed first, so that nobody ever finds
+/// half of it.
+///
+/// # Errors
+/// The operating system's.
+pub(crate) fn remove(folder: &Path) -> std::io::Result<bool> {
+    let (Some(parent), Some(name)) = (folder.parent(), folder.file_name().and_then(|name| name.to_str())) else {
+        return Err(std::io::ErrorKind::InvalidInput.into());
+    };
+    // `.building-LABEL-RANDOM` is guarded by the lock of LABEL.
+    let label = name
+        .strip_prefix(".building-")
+        .and_then(|rest| rest.rsplit_once('-'))
+        .map_or(name, |(label, _)| label);
+    let lock = parent.join(format!(".{label}.lock"));
+    let _guard = if lock.is_file() {
+        match Flock::lock(
+            File::options().write(true).open(&lock)?,
+            FlockArg::LockExclusiveNonblock,
+        ) {
+            Ok(guard) => Some(guard),
+            Err(_) => return Ok(false),
+        }
+    } else {
+        None
+    };
+    let away = parent.join(format!(".removing-{name}-{}", std::process::id()));
+    std::fs::rename(folder, &away)?;
+    std::fs::remove_dir_all(&away)?;
+    Ok(true)
+}
+
 /// The embedded files, without tests and without what an interpreter left behind in the source tree.
 fn embedded_files(dir: &'static Dir<'static>, into: &mut Vec<(&'static Path, &'static [u8])>) {
     let is_test = |file: &Path| {
