@@ -113,16 +113,21 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) repeat: u32,
     /// Go on with an invocation that was cut (Ctrl-C, kill, reboot): the newest unfinished one below --out with the same
-    /// arguments, or FOLDER. Finished runs are not repeated, and the report covers all. Refused when scenarios, locks or
+    /// arguments (`newest`), or FOLDER. Finished runs are not repeated, and the report covers all. Refused when scenarios, locks or
     /// expectations have changed. Where none is unfinished, it begins anew. To name no FOLDER, put it last.
-    #[arg(long, value_name = "FOLDER", num_args = 0..=1, default_missing_value = "", conflicts_with = "last_failed")]
+    #[arg(long, value_name = "FOLDER", num_args = 0..=1, default_missing_value = "newest", conflicts_with = "last_failed")]
     pub(crate) resume: Option<PathBuf>,
     /// Print passed runs with the whole of their evidence and every limit.
     #[arg(long, short)]
     pub(crate) verbose: bool,
     /// Folder for reports and artifacts.
-    #[arg(long, value_name = "DIR", default_value = ".brokerfall")]
-    pub(crate) out: PathBuf,
+    ///
+    /// Default .brokerfall.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Settings file; default the nearest brokerfall.toml from the working folder upward. Options come before it.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
     /// `all` keeps the histories of passed runs too.
     #[arg(long, value_enum, default_value_t = KeepArg::Failed)]
     pub(crate) keep: KeepArg,
@@ -173,6 +178,9 @@ pub(crate) struct ExplainArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
+    /// Settings file; default the nearest brokerfall.toml from the working folder upward.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
     /// Also measure how long cluster and link take to be ready.
     #[arg(long)]
     pub(crate) timing: bool,

@@ -6,6 +6,7 @@ use brokerfall_report::render;
 use brokerfall_report::verdict::{ExitCode, Verdict};
 
 use super::args::{AdapterCheckArgs, CheckArgs, DoctorArgs, ExplainArgs, JudgeArgs, ListArgs, ReadersArgs};
+use super::config::Config;
 use super::error::SuiteError;
 use super::out::Out;
 use super::{say, text_options};
@@ -19,7 +20,7 @@ use crate::reader::Launch;
 use crate::reader::catalogue::Readers;
 use crate::reader::provision::ProvisionOptions;
 use crate::run::{self, Order, paces};
-use crate::scenario::catalogue;
+use crate::scenario::{catalogue, project};
 use crate::{explain as pages, verdict};
 
 fn usage(cause: &dyn std::error::Error) -> ExitCode {
@@ -239,6 +240,18 @@ pub(crate) async fn doctor(args: &DoctorArgs) -> ExitCode {
             |path| path.display().to_string()
         )
     ));
+    match Config::load(args.config.as_deref()) {
+        Ok(config) => {
+            let file = config
+                .file
+                .map_or("none from here upward".to_owned(), |file| file.display().to_string());
+            say::out(&format!("ok      {:18} {file}", project::FILE));
+        }
+        Err(cause) => {
+            healthy = false;
+            say::out_tame(&format!("wrong   {:18} {}", project::FILE, crate::chain(&cause)));
+        }
+    }
     match ProvisionOptions::default().cache_dir() {
         Ok(folder) => say::out(&format!("ok      {:18} {}", "cache folder", folder.display())),
         Err(cause) => {
@@ -317,6 +330,7 @@ pub(crate) async fn adapter_check(args: AdapterCheckArgs) -> Result<ExitCode, Su
         })?,
         expected: None,
         exclusive: true,
+        limits: Default::default(),
         seed: 0,
         reproduce: super::command_line(),
         keep_up: false,

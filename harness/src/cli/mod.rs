@@ -3,6 +3,7 @@
 mod accept;
 mod args;
 mod cache;
+mod config;
 mod error;
 mod init;
 mod inspect;

@@ -13,6 +13,7 @@ use brokerfall_report::verdict::{ExitCode, Verdict};
 use tokio::sync::Semaphore;
 
 use super::args::{ClusterArg, KeepArg, RunArgs};
+use super::config::Config;
 use super::error::SuiteError;
 use super::journal::{Asked as AskedRun, Header, Journal, Resumed};
 use super::out::{Out, run_folder};
@@ -20,11 +21,12 @@ use super::pairing::{self, Asked, Pair};
 use super::progress::Progress;
 use super::{say, signals};
 use crate::process::Spawner;
+use crate::reader::manifest::ManifestLimits;
 use crate::reader::provision::Fnv;
 use crate::run::{self, Cancel, Order};
+use crate::scenario::catalogue;
 use crate::scenario::expected::Expected;
 use crate::scenario::known_failing::{self, KnownFailing, Match};
-use crate::scenario::{Diagnostics, catalogue};
 use crate::verdict;
 
 /// Everything that the runs of a suite share.
@@ -39,11 +41,16 @@ struct Suite {
     progress: Progress,
     done: AtomicUsize,
     journal: Journal,
+    /// Of brokerfall.toml.
+    limits: ManifestLimits,
     cancel: Cancel,
 }
 
 /// Runs the suite that the arguments ask for.
-pub(crate) async fn run(args: RunArgs) -> Result<ExitCode, SuiteError> {
+pub(crate) async fn run(mut args: RunArgs) -> Result<ExitCode, SuiteError> {
+    let config = Config::load(args.config.as_deref())?;
+    config.apply(&mut args)?;
+    let root = args.out.clone().unwrap_or_else(|| PathBuf::from(".brokerfall"));
     let jobs = args.jobs.map_or_else(
         || std::thread::available_parallelism().map_or(2, usize::from),
         usize::from,
@@ -77,20 +84,20 @@ pub(crate) async fn run(args: RunArgs) -> Result<ExitCode, SuiteError> {
     };
     let mut pairs = pairing::pairs(&plans, &asked);
     if args.last_failed {
-        keep_last_failed(&mut pairs, &args.out)?;
+        keep_last_failed(&mut pairs, &root)?;
     }
     let away: Vec<RunReport> = asked.iter().filter_map(Asked::skipped).collect();
     if pairs.is_empty() && away.is_empty() {
         return Err(SuiteError::Usage(pairing::nothing_to_run(&plans, &asked)));
     }
-    let known = by_reader(&pairs, catalogue::known_failing)?;
-    let expected = by_reader(&pairs, catalogue::expected)?;
-    let runs = asked_runs(&pairs, args.repeat, &known, &expected)?;
+    let known = by_reader(&pairs, |reader| config.known_failing(reader))?;
+    let expected = by_reader(&pairs, |reader| config.expected(reader))?;
+    let runs = asked_runs(&pairs, args.repeat, &known, &expected, &config.project.limits)?;
     let header = Header::new(&started_at, pairing::deciding_words(&args), runs);
     let resumed = match &args.resume {
         Some(folder) => {
-            let folder = Some(folder.as_path()).filter(|folder| !folder.as_os_str().is_empty());
-            Journal::resume(&args.out, folder, &header).map_err(SuiteError::Resume)?
+            let folder = Some(folder.as_path()).filter(|folder| *folder != Path::new("newest"));
+            Journal::resume(&root, folder, &header).map_err(SuiteError::Resume)?
         }
         None => None,
     };
@@ -115,7 +122,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<ExitCode, SuiteError> {
             }
             // Only now, so that a word mistyped twenty times does not push twenty reports out.
             let stamp: String = started_at.chars().filter(|c| !matches!(c, '-' | ':')).collect();
-            let out = Out::create(&args.out, &stamp)?;
+            let out = Out::create(&root, &stamp)?;
             let journal = Journal::begin(&out.folder, &header).map_err(SuiteError::Journal)?;
             (out, journal, started_at, BTreeMap::new())
         }
@@ -131,6 +138,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<ExitCode, SuiteError> {
         expected,
         done: AtomicUsize::new(earlier),
         journal,
+        limits: config.project.limits,
         cancel,
     });
     if suite.args.cluster == ClusterArg::Auto {
@@ -182,7 +190,7 @@ fn own_program() -> Result<PathBuf, SuiteError> {
 /// What a file of each reader's name holds.
 fn by_reader<T>(
     pairs: &[Pair],
-    file: impl Fn(&str) -> Result<T, Diagnostics>,
+    file: impl Fn(&str) -> Result<T, SuiteError>,
 ) -> Result<BTreeMap<String, T>, SuiteError> {
     let names: BTreeSet<&String> = pairs.iter().map(|pair| &pair.launch.info.name).collect();
     names.into_iter().map(|name| Ok((name.clone(), file(name)?))).collect()
@@ -231,6 +239,7 @@ fn asked_runs(
     repeat: u32,
     known: &BTreeMap<String, KnownFailing>,
     expected: &BTreeMap<String, Expected>,
+    limits: &ManifestLimits,
 ) -> Result<Vec<AskedRun>, SuiteError> {
     let mut once = Vec::new();
     for Pair { plan, launch, skip } in pairs {
@@ -255,7 +264,7 @@ fn asked_runs(
             )
             .as_bytes(),
         );
-        print.part(format!("{skip:?}").as_bytes());
+        print.part(format!("{skip:?} {limits:?}").as_bytes());
         once.push(AskedRun {
             name: format!("{} with {}", plan.id, pairing::label(&launch.info)),
             print: print.hex(),
@@ -354,6 +363,7 @@ async fn attempt(suite: &Suite, pair: Pair, index: usize, round: u32, exclusive:
             .get(&pair.launch.info.name)
             .and_then(|expected| expected.of(&pair.plan.id, &pair.launch.info.version)),
         exclusive,
+        limits: suite.limits.clone(),
         seed: suite.args.seed.wrapping_add(u64::from(round)),
         reproduce: pairing::reproduce(&suite.args, &pair),
         keep_up: suite.args.keep_up,

@@ -277,7 +277,7 @@ fn descriptors() -> Limit {
 pub struct Limit {
     /// The limit, in the unit of its name.
     pub value: f64,
-    /// `scenario`, `manifest` or `default`.
+    /// `scenario`, `brokerfall.toml`, `manifest` or `default`.
     pub origin: String,
 }
 
