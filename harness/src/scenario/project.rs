@@ -52,11 +52,8 @@ pub fn parse(file: &str, folder: &Path, text: &str) -> Result<Project, Diagnosti
     let mut project = Project::default();
     if let Some(top) = Section::new("the file", &root, &sink) {
         let place = |path: String| folder.join(path);
-        let places = |key: &str| -> Vec<PathBuf> {
-            let found: Option<Vec<String>> = top.optional(key);
-            found.unwrap_or_default().into_iter().map(place).collect()
-        };
-        project.scenarios = places("scenarios");
+        let scenarios: Option<Vec<String>> = top.optional("scenarios");
+        project.scenarios = scenarios.unwrap_or_default().into_iter().map(place).collect();
         project.readers_dirs = top.optional::<String>("readers-dir").map(place).into_iter().collect();
         project.known_failing = top.optional::<String>("known-failing").map(place);
         project.expected = top.optional::<String>("expected").map(place);
