@@ -1,17 +1,19 @@
 //! `brokerfall explain NAME`: what the words of the product mean.
 //!
 //! The texts are `harness/explain/*.md`, one `## name` section for each fault, invariant, verdict, grade, failure kind,
-//! exit code and word of a report.
+//! exit code, exception of our own and word of a report.
 
 use crate::scenario::nearest;
 
-const TEXTS: [&str; 6] = [
-    include_str!("../explain/faults.md"),
-    include_str!("../explain/invariants.md"),
-    include_str!("../explain/verdicts.md"),
-    include_str!("../explain/failures.md"),
-    include_str!("../explain/exit-codes.md"),
-    include_str!("../explain/report-words.md"),
+const TEXTS: [(&str, &str); 8] = [
+    ("faults", include_str!("../explain/faults.md")),
+    ("invariants", include_str!("../explain/invariants.md")),
+    ("verdicts and evidence", include_str!("../explain/verdicts.md")),
+    ("kinds of failure", include_str!("../explain/failures.md")),
+    ("exit codes", include_str!("../explain/exit-codes.md")),
+    ("words of reports", include_str!("../explain/report-words.md")),
+    ("exceptions of our own", include_str!("../explain/exceptions.md")),
+    ("reading a verdict", include_str!("../explain/reading-a-verdict.md")),
 ];
 
 /// No text has this name.
@@ -28,7 +30,7 @@ impl std::fmt::Display for Nearest {
         write!(f, "nothing to explain under `{}`", self.name.escape_debug())?;
         match self.nearest {
             Some(near) => write!(f, " (did you mean `{near}`?)"),
-            None => f.write_str(" (names of faults, invariants, verdicts, failure kinds, exit codes and the words of reports are known)"),
+            None => f.write_str(" (names of faults, invariants, verdicts, failure kinds, exit codes, our own exceptions and the words of reports are known; `brokerfall explain` lists them)"),
         }
     }
 }
@@ -36,6 +38,14 @@ impl std::fmt::Display for Nearest {
 /// Every name that can be explained, in the order of the texts.
 pub fn names() -> Vec<&'static str> {
     sections().map(|(name, _)| name).collect()
+}
+
+/// Every topic with the names below it, in the order of the texts.
+pub fn topics() -> Vec<(&'static str, Vec<&'static str>)> {
+    TEXTS
+        .iter()
+        .map(|(topic, text)| (*topic, sections_of(text).map(|(name, _)| name).collect()))
+        .collect()
 }
 
 /// The text of a name, Markdown without its heading. Case, `-`, `_` and spaces do not matter; an exit code may be given as
@@ -62,9 +72,13 @@ fn plain(name: &str) -> String {
 }
 
 fn sections() -> impl Iterator<Item = (&'static str, &'static str)> {
-    TEXTS
-        .iter()
-        .flat_map(|text| text.strip_prefix("## ").unwrap_or(text).split("\n## "))
+    TEXTS.iter().flat_map(|(_, text)| sections_of(text))
+}
+
+fn sections_of(text: &'static str) -> impl Iterator<Item = (&'static str, &'static str)> {
+    text.strip_prefix("## ")
+        .unwrap_or(text)
+        .split("\n## ")
         .filter_map(|section| section.split_once('\n'))
         .map(|(name, text)| (name.trim(), text.trim()))
 }
@@ -113,6 +127,44 @@ mod tests {
         names.extend(codes.map(|code| code.code().to_string()));
         for name in names {
             assert!(lookup(&name).is_ok_and(|text| text.len() > 20), "{name}");
+        }
+    }
+
+    /// Types that our own SDKs and readers raise, found in their sources.
+    #[test]
+    fn every_exception_of_our_own_is_explained() {
+        let mut types = Vec::new();
+        let mut folders = vec![std::path::PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/reader")];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                    continue;
+                }
+                let text = std::fs::read_to_string(path).unwrap();
+                let words = text.split('"').filter(|word| word.starts_with("brokerfall::reader::"));
+                types.extend(words.map(str::to_owned));
+            }
+        }
+        let sdk = crate::reader::provision::embedded_adapter("python/brokerfall_adapter.py").unwrap();
+        let classes = sdk
+            .lines()
+            .filter_map(|line| line.strip_prefix("class ")?.split_once('('));
+        let raised = classes.filter(|(_, parents)| parents.contains("Exception"));
+        types.extend(raised.map(|(name, _)| format!("brokerfall_adapter.{name}")));
+        assert!(types.len() >= 9, "{types:?}");
+        for name in types {
+            assert!(lookup(&name).is_ok_and(|text| text.len() > 20), "{name}");
+        }
+    }
+
+    #[test]
+    fn every_name_stands_below_a_topic() {
+        let below: Vec<_> = topics().into_iter().flat_map(|(_, names)| names).collect();
+        assert_eq!(below, names());
+        for page in ["what a verdict does not say", "clocks and SIGSTOP"] {
+            assert!(below.contains(&page), "{page}");
         }
     }
 

@@ -34,10 +34,15 @@ pub(crate) enum Command {
     Judge(JudgeArgs),
     /// Accept the exceptions of a stored run: what it showed is expected from then on.
     Accept(AcceptArgs),
-    /// Explain a fault, an invariant, a verdict, a failure kind, an exit code or a word of a report.
+    /// Explain a fault, an invariant, a verdict, an exit code, an exception of ours or a word; without one, list them.
     Explain(ExplainArgs),
     /// Say what this machine can run, and what would enable the rest.
     Doctor(DoctorArgs),
+    /// Write a file to begin with: a scenario, or an adapter.
+    #[command(subcommand)]
+    Init(InitCommand),
+    /// List what provisioned readers keep in the cache, or prune it.
+    Cache(CacheArgs),
     /// Tools for adapter authors.
     #[command(subcommand)]
     Adapter(AdapterCommand),
@@ -99,18 +104,33 @@ pub(crate) struct RunArgs {
     /// Cluster to run on.
     #[arg(long, value_enum, default_value_t = ClusterArg::Auto)]
     pub(crate) cluster: ClusterArg,
-    /// Runs at a time; default the number of cores.
+    /// Runs at a time; default the number of cores. A run whose [expect] names bounded_cpu runs alone.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) jobs: Option<u16>,
-    /// Seed to record with the runs, one higher with each repeat; no fault draws on it so far.
+    /// What the harness draws at random in a run follows from it: the jitter of the fault `partition` in mode `delay`.
+    /// Records, keys and the order of steps are the same for every seed; what a reader and the operating system do is
+    /// theirs. Each repeat has the next one.
     #[arg(long, value_name = "S", default_value_t = 0)]
     pub(crate) seed: u64,
-    /// Run everything this often.
+    /// Run everything this often; see --resume for many.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) repeat: u32,
+    /// Go on with an invocation that was cut (Ctrl-C, kill, reboot): the newest unfinished one below --out with the same
+    /// arguments (`newest`), or FOLDER. Finished runs are not repeated, and the report covers all. Refused when scenarios, locks or
+    /// expectations have changed. Where none is unfinished, it begins anew. To name no FOLDER, put it last.
+    #[arg(long, value_name = "FOLDER", num_args = 0..=1, default_missing_value = "newest", conflicts_with = "last_failed")]
+    pub(crate) resume: Option<PathBuf>,
+    /// Print passed runs with the whole of their evidence and every limit.
+    #[arg(long, short)]
+    pub(crate) verbose: bool,
     /// Folder for reports and artifacts.
-    #[arg(long, value_name = "DIR", default_value = ".brokerfall")]
-    pub(crate) out: PathBuf,
+    ///
+    /// Default .brokerfall.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Settings file; default the nearest brokerfall.toml from the working folder upward. Options come before it.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
     /// `all` keeps the histories of passed runs too.
     #[arg(long, value_enum, default_value_t = KeepArg::Failed)]
     pub(crate) keep: KeepArg,
@@ -164,6 +184,9 @@ pub(crate) struct ExplainArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
+    /// Settings file; default the nearest brokerfall.toml from the working folder upward.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
     /// Also measure how long cluster and link take to be ready.
     #[arg(long)]
     pub(crate) timing: bool,
@@ -222,4 +245,55 @@ pub(crate) enum KeepArg {
     Failed,
     /// Keep every history.
     All,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum InitCommand {
+    /// Write a commented scenario that passes `check` and runs.
+    Scenario(InitScenarioArgs),
+    /// Write an adapter that runs, and its SDK beside it.
+    Adapter(InitAdapterArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct InitScenarioArgs {
+    /// Its path; `.toml` is added where it is missing.
+    pub(crate) name: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct InitAdapterArgs {
+    /// Language of the library.
+    pub(crate) language: Language,
+    /// For a library that blocks, instead of one for asyncio.
+    #[arg(long)]
+    pub(crate) threads: bool,
+    /// Folder to write to.
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub(crate) dir: PathBuf,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Language {
+    /// Python 3.10 or later.
+    Python,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CacheArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<CacheCommand>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum CacheCommand {
+    /// Remove what was built over 30 days ago. What is in use stays.
+    Prune {
+        /// Remove everything.
+        #[arg(long, conflicts_with = "older_than")]
+        all: bool,
+        /// Remove what was built longer ago than this, such as 12h or 7d.
+        #[arg(long, value_name = "AGE")]
+        older_than: Option<humantime::Duration>,
+    },
 }

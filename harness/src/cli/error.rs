@@ -4,6 +4,7 @@ use brokerfall_report::verdict::ExitCode;
 
 use tokio::task::JoinError;
 
+use super::journal::JournalError;
 use super::out::OutError;
 use crate::process::SpawnError;
 use crate::reader::catalogue::ReaderError;
@@ -41,6 +42,12 @@ pub(crate) enum SuiteError {
     /// The output folder cannot be used.
     #[error("failed to prepare the output")]
     Out(#[from] OutError),
+    /// An earlier invocation cannot be taken up.
+    #[error("--resume")]
+    Resume(#[source] JournalError),
+    /// What was done cannot be remembered.
+    #[error("failed to prepare the output")]
+    Journal(#[source] JournalError),
     /// Child processes cannot be started.
     #[error("failed to prepare for child processes")]
     Spawn(#[from] SpawnError),
@@ -61,12 +68,14 @@ impl SuiteError {
             SuiteError::Usage(_)
             | SuiteError::Quote(_)
             | SuiteError::Select(_)
+            | SuiteError::Resume(_)
             | SuiteError::Wrong(_)
             | SuiteError::Reader(_) => ExitCode::Usage,
             SuiteError::Provision(_)
             | SuiteError::Provisioning(_)
             | SuiteError::Paces(_)
             | SuiteError::Out(_)
+            | SuiteError::Journal(_)
             | SuiteError::Spawn(_)
             | SuiteError::Io { .. } => ExitCode::Environment,
         }

@@ -6,6 +6,7 @@ use brokerfall_report::render;
 use brokerfall_report::verdict::{ExitCode, Verdict};
 
 use super::args::{AdapterCheckArgs, CheckArgs, DoctorArgs, ExplainArgs, JudgeArgs, ListArgs, ReadersArgs};
+use super::config::Config;
 use super::error::SuiteError;
 use super::out::Out;
 use super::{say, text_options};
@@ -17,8 +18,9 @@ use crate::link::builtin::{BuiltinLink, LinkOptions};
 use crate::process::Spawner;
 use crate::reader::Launch;
 use crate::reader::catalogue::Readers;
+use crate::reader::provision::ProvisionOptions;
 use crate::run::{self, Order, paces};
-use crate::scenario::{catalogue, schema};
+use crate::scenario::{catalogue, project, schema};
 use crate::{explain as pages, verdict};
 
 fn usage(cause: &dyn std::error::Error) -> ExitCode {
@@ -57,9 +59,16 @@ pub(crate) fn list(args: &ListArgs) -> ExitCode {
         return ExitCode::AsExpected;
     }
     let width = found.iter().map(|one| one.id.len()).max().unwrap_or(0);
+    let tags = found.iter().map(|one| one.tags.join(",").len()).max().unwrap_or(0);
     for one in found {
         let kinds: Vec<&str> = one.kinds.iter().map(|kind| kind.name()).collect();
-        say::out_tame(&format!("{:width$}  {:18}  {}", one.id, kinds.join(","), one.title));
+        say::out_tame(&format!(
+            "{:width$}  {:18}  {:tags$}  {}",
+            one.id,
+            kinds.join(","),
+            one.tags.join(","),
+            one.title
+        ));
     }
     ExitCode::AsExpected
 }
@@ -146,7 +155,7 @@ pub(crate) fn judge(args: &JudgeArgs) -> ExitCode {
             Err(cause) => return usage(&cause),
         }
     } else {
-        say::out(&render::text::run(&report, text_options()));
+        say::out(&render::text::run(&report, text_options(true)));
     }
     match (report.verdict, report.error_of) {
         (Verdict::Error, Some(brokerfall_report::history::FailureOf::Harness)) => ExitCode::HarnessBug,
@@ -161,8 +170,11 @@ pub(crate) fn judge(args: &JudgeArgs) -> ExitCode {
 /// `explain`.
 pub(crate) fn explain(args: &ExplainArgs) -> ExitCode {
     let Some(name) = &args.name else {
-        for name in pages::names() {
-            say::out(name);
+        for (topic, names) in pages::topics() {
+            say::out(&format!("{topic}:"));
+            for name in names {
+                say::out(&format!("  {name}"));
+            }
         }
         return ExitCode::AsExpected;
     };
@@ -216,7 +228,10 @@ pub(crate) async fn doctor(args: &DoctorArgs) -> ExitCode {
     let python = which("python3");
     let text = python.as_ref().map_or_else(
         || "Python readers (ktables) need Python 3.10 or later with venv".to_owned(),
-        |path| path.display().to_string(),
+        |path| match version_of(path) {
+            Some(version) => format!("{version} ({})", path.display()),
+            None => format!("{} does not say its version", path.display()),
+        },
     );
     line(python.is_some(), "python3", text);
     let uv = which("uv");
@@ -229,6 +244,25 @@ pub(crate) async fn doctor(args: &DoctorArgs) -> ExitCode {
             |path| path.display().to_string()
         )
     ));
+    match Config::load(args.config.as_deref()) {
+        Ok(config) => {
+            let file = config
+                .file
+                .map_or("none from here upward".to_owned(), |file| file.display().to_string());
+            say::out(&format!("ok      {:18} {file}", project::FILE));
+        }
+        Err(cause) => {
+            healthy = false;
+            say::out_tame(&format!("wrong   {:18} {}", project::FILE, crate::chain(&cause)));
+        }
+    }
+    match ProvisionOptions::default().cache_dir() {
+        Ok(folder) => say::out(&format!("ok      {:18} {}", "cache folder", folder.display())),
+        Err(cause) => {
+            healthy = false;
+            say::out(&format!("missing {:18} {}", "cache folder", crate::chain(&cause)));
+        }
+    }
     if healthy {
         ExitCode::AsExpected
     } else {
@@ -265,6 +299,13 @@ async fn ready() -> Result<Duration, String> {
     Ok(took)
 }
 
+/// What an interpreter says of itself: `Python 3.11.7`.
+fn version_of(python: &std::path::Path) -> Option<String> {
+    let output = std::process::Command::new(python).arg("--version").output().ok()?;
+    let said = String::from_utf8(output.stdout).ok()?.trim().to_owned();
+    (output.status.success() && !said.is_empty()).then_some(said)
+}
+
 fn which(tool: &str) -> Option<std::path::PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path)
@@ -292,6 +333,8 @@ pub(crate) async fn adapter_check(args: AdapterCheckArgs) -> Result<ExitCode, Su
             source,
         })?,
         expected: None,
+        exclusive: true,
+        limits: Default::default(),
         seed: 0,
         reproduce: super::command_line(),
         keep_up: false,

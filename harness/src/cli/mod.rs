@@ -2,8 +2,12 @@
 
 mod accept;
 mod args;
+mod cache;
+mod config;
 mod error;
+mod init;
 mod inspect;
+mod journal;
 mod out;
 mod pairing;
 mod progress;
@@ -40,6 +44,14 @@ pub fn main() -> ExitCode {
         Command::Readers(args) => finish(inspect::readers(&args)),
         Command::Judge(args) => finish(inspect::judge(&args)),
         Command::Accept(args) => finish(accept::accept(&args).unwrap_or_else(|cause| {
+            say::error(&cause);
+            cause.exit_code()
+        })),
+        Command::Init(command) => finish(init::init(&command).unwrap_or_else(|cause| {
+            say::error(&cause);
+            cause.exit_code()
+        })),
+        Command::Cache(args) => finish(cache::cache(&args).unwrap_or_else(|cause| {
             say::error(&cause);
             cause.exit_code()
         })),
@@ -86,12 +98,13 @@ fn command_line() -> String {
 }
 
 /// Colours where stdout is a terminal that is not a CI's and `NO_COLOR` is not set.
-fn text_options() -> TextOptions {
+fn text_options(verbose: bool) -> TextOptions {
     let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let colours = std::io::stdout().is_terminal() && !set("NO_COLOR") && !set("CI");
     let palette = if colours { Palette::ansi() } else { Palette::plain() };
     TextOptions {
         palette,
+        verbose,
         ..TextOptions::default()
     }
 }

@@ -41,6 +41,17 @@ impl Out {
         Ok(out)
     }
 
+    /// The folder of an invocation that is taken up.
+    pub(crate) fn reopen(folder: &Path) -> Result<Self, OutError> {
+        let failed = |source| OutError {
+            folder: folder.to_owned(),
+            source,
+        };
+        let folder = std::fs::canonicalize(folder).map_err(failed)?;
+        let root = folder.parent().unwrap_or(&folder).to_owned();
+        Ok(Self { root, folder })
+    }
+
     /// Writes a file at the top of the invocation's folder.
     pub(crate) fn write(&self, name: &str, content: &str) -> Result<PathBuf, OutError> {
         let path = self.folder.join(name);
@@ -64,7 +75,8 @@ impl Out {
             .max_by_key(written)
     }
 
-    fn invocations(root: &Path) -> std::io::Result<Vec<PathBuf>> {
+    /// The folders of all invocations, oldest first.
+    pub(crate) fn invocations(root: &Path) -> std::io::Result<Vec<PathBuf>> {
         let mut folders = Vec::new();
         for entry in std::fs::read_dir(root)? {
             let path = entry?.path();
@@ -96,7 +108,8 @@ fn is_running(folder: &Path) -> bool {
     let pid = folder
         .file_name()
         .and_then(|name| name.to_str()?.split_once('-')?.1.parse().ok());
-    pid.is_some_and(|pid| crate::process::proc::stat(pid).is_some())
+    // One that was taken up runs in another process than the one that named it.
+    pid.is_some_and(|pid| crate::process::proc::stat(pid).is_some()) || super::journal::is_locked(folder)
 }
 
 /// Only folders that an invocation named are ever removed: `20261130T005812Z-4711`.

@@ -224,6 +224,38 @@ pub(crate) fn reproduce(args: &RunArgs, pair: &Pair) -> String {
         .join(" ")
 }
 
+/// The arguments that decide which runs an invocation has, in one order however they were typed.
+pub(crate) fn deciding_words(args: &RunArgs) -> Vec<String> {
+    let mut words = args.scenarios.clone();
+    let mut option = |name: &str, value: &str| words.extend([name.to_owned(), value.to_owned()]);
+    if let Some(tag) = &args.tag {
+        option("--tag", tag);
+    }
+    for reader in &args.readers {
+        option("--reader", reader);
+    }
+    if let (Some(command), Some(kind)) = (&args.adapter, args.kind) {
+        option("--adapter", command);
+        option("--kind", Kind::from(kind).name());
+    }
+    for with in &args.with {
+        option("--with", with);
+    }
+    if let Some(runtime) = &args.runtime {
+        option("--runtime", runtime);
+    }
+    for folder in &args.readers_dirs {
+        option("--readers-dir", &folder.to_string_lossy());
+    }
+    if args.seed != 0 {
+        option("--seed", &args.seed.to_string());
+    }
+    if args.repeat != 1 {
+        option("--repeat", &args.repeat.to_string());
+    }
+    words
+}
+
 /// A scenario of a user's own is named by its path, with the axes of the plan.
 fn scenario_word(args: &RunArgs, id: &str) -> String {
     let base = id.split_once('[').map_or(id, |(base, _)| base);

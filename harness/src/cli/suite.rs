@@ -14,12 +14,16 @@ use brokerfall_report::verdict::{ExitCode, FailureKind, Verdict};
 use tokio::sync::Semaphore;
 
 use super::args::{ClusterArg, KeepArg, RunArgs};
+use super::config::Config;
 use super::error::SuiteError;
+use super::journal::{Asked as AskedRun, Header, Journal, Resumed};
 use super::out::{Out, run_folder};
 use super::pairing::{self, Asked, Pair};
 use super::progress::Progress;
 use super::{say, signals};
 use crate::process::Spawner;
+use crate::reader::manifest::ManifestLimits;
+use crate::reader::provision::Fnv;
 use crate::run::{self, Cancel, Order};
 use crate::scenario::catalogue;
 use crate::scenario::expected::Expected;
@@ -37,11 +41,17 @@ struct Suite {
     expected: BTreeMap<String, Expected>,
     progress: Progress,
     done: AtomicUsize,
+    journal: Journal,
+    /// Of brokerfall.toml.
+    limits: ManifestLimits,
     cancel: Cancel,
 }
 
 /// Runs the suite that the arguments ask for.
-pub(crate) async fn run(args: RunArgs) -> Result<ExitCode, SuiteError> {
+pub(crate) async fn run(mut args: RunArgs) -> Result<ExitCode, SuiteError> {
+    let config = Config::load(args.config.as_deref())?;
+    config.apply(&mut args)?;
+    let root = args.out.clone().unwrap_or_else(|| PathBuf::from(".brokerfall"));
     let jobs = args.jobs.map_or_else(
         || std::thread::available_parallelism().map_or(2, usize::from),
         usize::from,
@@ -75,18 +85,51 @@ pub(crate) async fn run(args: RunArgs) -> Result<ExitCode, SuiteError> {
     };
     let mut pairs = pairing::pairs(&plans, &asked);
     if args.last_failed {
-        keep_last_failed(&mut pairs, &args.out)?;
+        keep_last_failed(&mut pairs, &root)?;
     }
     let away: Vec<RunReport> = asked.iter().filter_map(Asked::skipped).collect();
     if pairs.is_empty() && away.is_empty() {
         return Err(SuiteError::Usage(pairing::nothing_to_run(&plans, &asked)));
     }
-    let known = by_reader(&pairs, |reader| Ok(catalogue::known_failing(reader)?))?;
-    let expected = by_reader(&pairs, |reader| expected(args.expected.as_deref(), reader))?;
-    // Only now, so that a word mistyped twenty times does not push twenty reports out.
-    let stamp: String = started_at.chars().filter(|c| !matches!(c, '-' | ':')).collect();
-    let out = Out::create(&args.out, &stamp)?;
+    let known = by_reader(&pairs, |reader| config.known_failing(reader))?;
+    let expected = by_reader(&pairs, |reader| config.expected(args.expected.as_deref(), reader))?;
+    let runs = asked_runs(&pairs, args.repeat, &known, &expected, &config.project.limits)?;
+    let header = Header::new(&started_at, pairing::deciding_words(&args), runs);
+    let resumed = match &args.resume {
+        Some(folder) => {
+            let folder = Some(folder.as_path()).filter(|folder| *folder != Path::new("newest"));
+            Journal::resume(&root, folder, &header).map_err(SuiteError::Resume)?
+        }
+        None => None,
+    };
     let total = pairs.len() * args.repeat as usize;
+    let (out, journal, started_at, before) = match resumed {
+        Some(Resumed {
+            journal,
+            folder,
+            started_at,
+            done,
+        }) => {
+            say::note(&format!(
+                "{} is taken up: {} of {total} runs are done",
+                folder.display(),
+                done.len()
+            ));
+            (Out::reopen(&folder)?, journal, started_at, done)
+        }
+        None => {
+            if args.resume.is_some() {
+                say::note("no invocation with these arguments is unfinished: this one begins anew");
+            }
+            // Only now, so that a word mistyped twenty times does not push twenty reports out.
+            let stamp: String = started_at.chars().filter(|c| !matches!(c, '-' | ':')).collect();
+            let out = Out::create(&root, &stamp)?;
+            let journal = Journal::begin(&out.folder, &header).map_err(SuiteError::Journal)?;
+            (out, journal, started_at, BTreeMap::new())
+        }
+    };
+    let earlier = before.len();
+    let carried_out_before = carried_out(before.values());
     let suite = Arc::new(Suite {
         progress: Progress::new(total),
         args,
@@ -94,7 +137,9 @@ pub(crate) async fn run(args: RunArgs) -> Result<ExitCode, SuiteError> {
         program,
         known,
         expected,
-        done: AtomicUsize::new(0),
+        done: AtomicUsize::new(earlier),
+        journal,
+        limits: config.project.limits,
         cancel,
     });
     if suite.args.cluster == ClusterArg::Auto {
@@ -103,8 +148,9 @@ pub(crate) async fn run(args: RunArgs) -> Result<ExitCode, SuiteError> {
             .say("cluster mock (--cluster auto): the fastest that there is, and so far the only one");
     }
     let began = tokio::time::Instant::now();
-    let mut runs = carry_out(&suite, pairs, jobs).await;
-    let pace = pace(&runs, began.elapsed(), jobs);
+    let mut runs = carry_out(&suite, pairs, jobs, before).await;
+    let ran = runs.len().saturating_sub(earlier);
+    let pace = pace(&runs, carried_out_before, began.elapsed(), jobs);
     runs.extend(away);
     let stale = if full_catalogue {
         stale(&suite.known)
@@ -120,6 +166,12 @@ pub(crate) async fn run(args: RunArgs) -> Result<ExitCode, SuiteError> {
     );
     spawner.shut_down().await;
     write(&suite, &report)?;
+    if ran + earlier < total {
+        say::note(&format!(
+            "{} of {total} runs are not done; the same command with --resume goes on",
+            total - ran - earlier
+        ));
+    }
     say::out_tame(&pace);
     if suite.cancel.borrow().is_some() && report.exit_code() == ExitCode::AsExpected {
         // What was not run was not judged.
@@ -145,24 +197,25 @@ fn by_reader<T>(
     names.into_iter().map(|name| Ok((name.clone(), file(name)?))).collect()
 }
 
-/// What is expected of a reader's exceptions: by the user's own folder, else by the bundled one.
-fn expected(folder: Option<&Path>, reader: &str) -> Result<Expected, SuiteError> {
-    let own = folder.map(|folder| super::accept::read(&folder.join(format!("{reader}.toml"))));
-    match own.transpose()? {
-        Some(Some((expected, _))) => Ok(expected),
-        _ => Ok(catalogue::expected(reader)?),
-    }
-}
-
-/// How long the runs took together, and how many an hour that makes. What was skipped took no time and does not count.
-fn pace(runs: &[RunReport], took: Duration, jobs: usize) -> String {
-    let carried_out = runs.iter().filter(|run| run.verdict != Verdict::Skipped).count();
+/// How long the runs of this sitting took together, and how many an hour that makes.
+fn pace(runs: &[RunReport], before: usize, took: Duration, jobs: usize) -> String {
+    let carried_out = carried_out(runs).saturating_sub(before);
     let seconds = took.as_secs_f64();
     let hourly = carried_out as f64 * 3600.0 / seconds.max(0.001);
+    let before = match before {
+        0 => String::new(),
+        n => format!(", after {n} in earlier sittings"),
+    };
     format!(
-        "pace: {carried_out} runs in {seconds:.1} s, {hourly:.0} an hour, {:.0} for each of {jobs} jobs",
+        "pace: {carried_out} runs in {seconds:.1} s, {hourly:.0} an hour, {:.0} for each of {jobs} jobs{before}",
         hourly / jobs as f64
     )
+}
+
+/// What was skipped took no time and does not count.
+fn carried_out<'a>(runs: impl IntoIterator<Item = &'a RunReport>) -> usize {
+    let is_carried_out = |run: &&RunReport| run.verdict != Verdict::Skipped;
+    runs.into_iter().filter(is_carried_out).count()
 }
 
 /// Entries of known failures whose scenario exists nowhere.
@@ -181,8 +234,55 @@ fn stale(known: &BTreeMap<String, KnownFailing>) -> Vec<StaleEntry> {
         .collect()
 }
 
-/// Carries every pair out, `jobs` at a time, and returns the reports in the order of the pairs.
-async fn carry_out(suite: &Arc<Suite>, pairs: Vec<Pair>, jobs: usize) -> Vec<RunReport> {
+/// Every run of the invocation, with a print that changes with what it is judged by.
+fn asked_runs(
+    pairs: &[Pair],
+    repeat: u32,
+    known: &BTreeMap<String, KnownFailing>,
+    expected: &BTreeMap<String, Expected>,
+    limits: &ManifestLimits,
+) -> Result<Vec<AskedRun>, SuiteError> {
+    let mut once = Vec::new();
+    for Pair { plan, launch, skip } in pairs {
+        let io = |what| move |source| SuiteError::Io { what, source };
+        let toml = plan
+            .to_toml()
+            .map_err(std::io::Error::other)
+            .map_err(io("write the plan"))?;
+        let lock = match &launch.lock {
+            Some(lock) => std::fs::read(lock).map_err(io("read the lock of a reader"))?,
+            None => Vec::new(),
+        };
+        let mut print = Fnv::default();
+        print.part(toml.as_bytes());
+        print.part(&lock);
+        print.part(format!("{:?} {:?} {:?}", launch.info, launch.command, launch.manifest).as_bytes());
+        print.part(
+            format!(
+                "{:?} {:?}",
+                known.get(&launch.info.name),
+                expected.get(&launch.info.name)
+            )
+            .as_bytes(),
+        );
+        print.part(format!("{skip:?} {limits:?}").as_bytes());
+        once.push(AskedRun {
+            name: format!("{} with {}", plan.id, pairing::label(&launch.info)),
+            print: print.hex(),
+        });
+    }
+    let all = once.iter().cycle().take(once.len() * repeat as usize);
+    Ok(all.cloned().collect())
+}
+
+/// Carries every pair out, `jobs` at a time, and returns the reports in the order of the pairs. Runs of `before` are not
+/// repeated.
+async fn carry_out(
+    suite: &Arc<Suite>,
+    pairs: Vec<Pair>,
+    jobs: usize,
+    mut before: BTreeMap<usize, RunReport>,
+) -> Vec<RunReport> {
     let permits = Arc::new(Semaphore::new(jobs));
     let mut tasks = Vec::new();
     for round in 0..suite.args.repeat {
@@ -190,13 +290,29 @@ async fn carry_out(suite: &Arc<Suite>, pairs: Vec<Pair>, jobs: usize) -> Vec<Run
             let (suite, permits, pair) = (suite.clone(), permits.clone(), pair.clone());
             let index = tasks.len() + 1;
             let broken = pair.clone();
+            let remembered = before.remove(&index);
             let task = tokio::spawn(async move {
-                // OK to ignore: the semaphore is never closed.
-                let _permit = permits.acquire_owned().await;
+                if remembered.is_some() {
+                    return remembered;
+                }
+                // What a reader uses is measured against a limit only where nothing of ours competes with it.
+                let measured = pair.plan.expect.named.iter().any(|named| named == "bounded_cpu");
+                let alone = measured && pair.skip.is_none();
+                let wanted = if alone { jobs } else { 1 };
+                // OK to ignore: the semaphore is never closed. Permits are handed out in turn, so nobody starves.
+                let _permits = permits.acquire_many_owned(u32::try_from(wanted).unwrap_or(1)).await;
                 if suite.cancel.borrow().is_some() {
                     return None;
                 }
-                Some(one(&suite, pair, index, round).await)
+                let report = one(&suite, pair, index, round, wanted == jobs).await;
+                // A run that a signal has cut is carried out again.
+                if suite.cancel.borrow().is_none()
+                    && let Err(cause) = suite.journal.remember(index, &report)
+                {
+                    let text = format!("error: a finished run cannot be remembered ({cause}); --resume will repeat it");
+                    suite.progress.say(&text);
+                }
+                Some(report)
             });
             tasks.push((broken, task));
         }
@@ -217,8 +333,8 @@ async fn carry_out(suite: &Arc<Suite>, pairs: Vec<Pair>, jobs: usize) -> Vec<Run
 }
 
 /// One run, from order to report.
-async fn one(suite: &Suite, pair: Pair, index: usize, round: u32) -> RunReport {
-    match attempt(suite, pair.clone(), index, round).await {
+async fn one(suite: &Suite, pair: Pair, index: usize, round: u32, exclusive: bool) -> RunReport {
+    match attempt(suite, pair.clone(), index, round, exclusive).await {
         Ok(report) => report,
         // The history could not be written or read: the folder is full, or gone.
         Err(cause) => {
@@ -238,7 +354,7 @@ fn error(pair: &Pair, of: FailureOf, text: String) -> RunReport {
     RunReport::error(&plan.id, &plan.title, plan.phase, &pair.launch.info, of, text)
 }
 
-async fn attempt(suite: &Suite, pair: Pair, index: usize, round: u32) -> std::io::Result<RunReport> {
+async fn attempt(suite: &Suite, pair: Pair, index: usize, round: u32, exclusive: bool) -> std::io::Result<RunReport> {
     let label = pairing::label(&pair.launch.info);
     let order = Order {
         folder: suite.out.folder.join(run_folder(index, &pair.plan.id, &label)),
@@ -247,6 +363,8 @@ async fn attempt(suite: &Suite, pair: Pair, index: usize, round: u32) -> std::io
             .expected
             .get(&pair.launch.info.name)
             .and_then(|expected| expected.of(&pair.plan.id, &pair.launch.info.version)),
+        exclusive,
+        limits: suite.limits.clone(),
         seed: suite.args.seed.wrapping_add(u64::from(round)),
         reproduce: pairing::reproduce(&suite.args, &pair),
         keep_up: suite.args.keep_up,
@@ -254,6 +372,11 @@ async fn attempt(suite: &Suite, pair: Pair, index: usize, round: u32) -> std::io
         launch: pair.launch,
     };
     let (folder, history, scenario) = (order.folder.clone(), order.history(), order.plan.id.clone());
+    // What a run left that was cut.
+    match std::fs::remove_dir_all(&folder) {
+        Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => return Err(cause),
+        _ => {}
+    }
     let recorder = run::recorder(&order)?;
     let plan = order.plan.to_toml().map_err(std::io::Error::other)?;
     std::fs::write(folder.join("plan.toml"), plan)?;
@@ -336,7 +459,7 @@ fn relative(folder: &Path, root: &Path) -> String {
 /// Writes the reports and prints what a person reads.
 fn write(suite: &Suite, report: &Report) -> Result<(), SuiteError> {
     // First what a person reads: it must not be lost where the files cannot be written.
-    say::out(&render::text::render(report, super::text_options()));
+    say::out(&render::text::render(report, super::text_options(suite.args.verbose)));
     let json = render::json::render(report).map_err(|source| SuiteError::Io {
         what: "write report.json",
         source: source.into(),

@@ -98,6 +98,7 @@ pub(crate) fn plan(kind: Kind) -> Opened {
             memory_mib: limit(16.0),
             descriptors: limit(16.0),
         },
+        exclusive: false,
         seed: 1,
         started_at: String::new(),
         reproduce: String::new(),

@@ -7,7 +7,9 @@ use brokerfall_report::protocol::Kind;
 
 use crate::history::limits::{CPU_CORES, ERRORS_PER_S, REQUESTS_PER_S, STOP_GRACE_MS, WITHIN_MS};
 use crate::reader::Launch;
+use crate::reader::manifest::ManifestLimits;
 use crate::scenario::plan::Plan;
+use crate::scenario::project;
 
 /// One run to be carried out.
 #[derive(Clone)]
@@ -22,7 +24,11 @@ pub struct Order {
     pub program: PathBuf,
     /// Exceptions that were accepted for this reader in this scenario; absent where nobody has accepted any yet.
     pub expected: Option<Vec<ExpectedException>>,
-    /// Recorded with the run. Nothing in a run is drawn at random so far.
+    /// Limits that the user's brokerfall.toml sets.
+    pub limits: ManifestLimits,
+    /// True where no other run of the suite goes on meanwhile: what the reader uses is then its own.
+    pub exclusive: bool,
+    /// What is drawn at random in the run follows from it: the jitter of delays.
     pub seed: u64,
     /// The command that reproduces the run.
     pub reproduce: String,
@@ -74,6 +80,7 @@ impl Order {
             expect: self.expect(),
             expected: self.expected.clone(),
             limits: self.limits(),
+            exclusive: self.exclusive,
             seed: self.seed,
             started_at: now_rfc3339(),
             reproduce: self.reproduce.clone(),
@@ -105,32 +112,41 @@ impl Order {
         asked.or_else(|| self.group().map(|_| MOCK_SESSION_MS))
     }
 
-    /// Scenario before manifest before default.
+    /// Scenario before brokerfall.toml before manifest before default.
     pub fn limits(&self) -> Limits {
         let declared = &self.launch.manifest.limits;
-        let limit = |scenario: Option<f64>, manifest: Option<f64>, default: f64| match (scenario, manifest) {
-            (Some(value), _) => Limit {
+        let limit = |scenario: Option<f64>, file: Option<f64>, manifest: Option<f64>, default: f64| {
+            let (value, origin) = match (scenario, file, manifest) {
+                (Some(value), _, _) => (value, "scenario"),
+                (None, Some(value), _) => (value, project::FILE),
+                (None, None, Some(value)) => (value, "manifest"),
+                (None, None, None) => (default, "default"),
+            };
+            Limit {
                 value,
-                origin: "scenario".into(),
-            },
-            (None, Some(value)) => Limit {
-                value,
-                origin: "manifest".into(),
-            },
-            (None, None) => Limit {
-                value: default,
-                origin: "default".into(),
-            },
+                origin: origin.into(),
+            }
         };
         let ms = |duration: std::time::Duration| duration.as_secs_f64() * 1000.0;
+        let file = &self.limits;
         Limits {
-            within_ms: limit(self.plan.expect.within.map(ms), declared.within.map(ms), WITHIN_MS),
-            stop_grace_ms: limit(None, declared.stop_grace.map(ms), STOP_GRACE_MS),
-            cpu_cores: limit(None, declared.cpu, CPU_CORES),
-            requests_per_s: limit(None, declared.requests, REQUESTS_PER_S),
-            errors_per_s: limit(None, declared.errors, ERRORS_PER_S),
-            memory_mib: limit(None, declared.memory_mib, MEMORY_MIB),
-            descriptors: limit(None, declared.descriptors, DESCRIPTORS),
+            within_ms: limit(
+                self.plan.expect.within.map(ms),
+                file.within.map(ms),
+                declared.within.map(ms),
+                WITHIN_MS,
+            ),
+            stop_grace_ms: limit(
+                None,
+                file.stop_grace.map(ms),
+                declared.stop_grace.map(ms),
+                STOP_GRACE_MS,
+            ),
+            cpu_cores: limit(None, file.cpu, declared.cpu, CPU_CORES),
+            requests_per_s: limit(None, file.requests, declared.requests, REQUESTS_PER_S),
+            errors_per_s: limit(None, file.errors, declared.errors, ERRORS_PER_S),
+            memory_mib: limit(None, file.memory_mib, declared.memory_mib, MEMORY_MIB),
+            descriptors: limit(None, file.descriptors, declared.descriptors, DESCRIPTORS),
         }
     }
 }

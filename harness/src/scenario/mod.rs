@@ -18,6 +18,7 @@ pub mod expected;
 pub mod known_failing;
 pub mod needs;
 pub mod plan;
+pub mod project;
 mod read;
 mod record;
 mod repeat;

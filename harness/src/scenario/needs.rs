@@ -269,9 +269,9 @@ impl Plan {
     pub fn not_judged(&self) -> BTreeMap<String, String> {
         let hangs = self.hangs();
         let reason = if hangs {
-            "a callback hangs: only status_honest and stops_cleanly are asked, unless [expect] names more"
+            "a callback that comes back: while one hangs, only status_honest and stops_cleanly are asked, unless [expect] names more"
         } else if self.ends_closed() {
-            "the scenario tells the reader to close: no progress is owed, unless [expect] names it"
+            "a reader that goes on: the scenario tells it to close, and no progress is owed unless [expect] names it"
         } else {
             return BTreeMap::new();
         };

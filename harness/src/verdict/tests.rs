@@ -353,7 +353,7 @@ fn named_invariant_that_is_not_decided_voids_and_a_violated_one_does_not() {
     plan.expect.named = vec!["converges".into()];
     assert_void(
         VoidWhose::Undecided,
-        "`converges` is named in [expect] and was not decided: not applicable: a table",
+        "`converges` is named in [expect] and was not decided: not applicable without a table",
         &good(plan.clone()),
     );
     plan.expect.named = vec!["recovers".into()];

@@ -213,7 +213,7 @@ pub(super) fn undecided(facts: &Facts, invariants: &[Invariant], findings: &[Fin
     };
     let why = |outcome: &Outcome| match outcome {
         Outcome::Undecided { why } => Some(why.clone()),
-        Outcome::NotApplicable { missing } => Some(format!("not applicable: {missing}")),
+        Outcome::NotApplicable { missing } => Some(format!("not applicable without {missing}")),
         Outcome::Held { .. } | Outcome::Violated { .. } => None,
     };
     let mut texts = Vec::new();

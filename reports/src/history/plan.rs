@@ -52,7 +52,10 @@ pub struct Opened {
     pub expected: Option<Vec<ExpectedException>>,
     /// Limits with their origin.
     pub limits: Limits,
-    /// Seed of the run (`--seed`, one higher with each repeat). Nothing is drawn from it so far.
+    /// True where no other run of the suite went on meanwhile, so that what the reader used was not contended by one.
+    #[serde(default)]
+    pub exclusive: bool,
+    /// Seed of the run (`--seed`, one higher with each repeat): the jitter of delays follows from it.
     pub seed: u64,
     /// Wall clock at the start, RFC 3339, UTC.
     pub started_at: String,
@@ -274,7 +277,7 @@ fn descriptors() -> Limit {
 pub struct Limit {
     /// The limit, in the unit of its name.
     pub value: f64,
-    /// `scenario`, `manifest` or `default`.
+    /// `scenario`, `brokerfall.toml`, `manifest` or `default`.
     pub origin: String,
 }
 

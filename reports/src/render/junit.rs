@@ -86,7 +86,10 @@ fn case(run: &RunReport) -> TestCase {
             let message = format!("a known failure passed: {reason}");
             failure(NonSuccessKind::Failure, &message, "known-failure-passed")
         }
-        Verdict::Void => failure(NonSuccessKind::Error, &run.cause, "void"),
+        Verdict::Void => {
+            let by = sentences::void_by(run).map_or(String::new(), |by| format!(" by the {by}"));
+            failure(NonSuccessKind::Error, &run.cause, &format!("void{by}"))
+        }
         Verdict::Error => {
             let of = run.error_of.map_or("harness", words::failure_of);
             failure(NonSuccessKind::Error, &run.cause, &format!("error of the {of}"))
@@ -116,6 +119,10 @@ fn case(run: &RunReport) -> TestCase {
         .filter(|_| run.verdict == Verdict::KnownFailing)
     {
         case.add_property(Property::new("known-failing", line(reason)));
+    }
+    if let Some(folder) = &run.artifacts {
+        // Relative to the report, as every path in it.
+        case.add_property(Property::new("history", line(&format!("{folder}/history.jsonl"))));
     }
     if says_all {
         case.set_system_out(xml(&page));

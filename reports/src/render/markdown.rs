@@ -21,7 +21,7 @@ pub fn render(report: &Report) -> String {
     let exit = report.exit_code();
     out.line(&format!(
         "**{}; exit code {} ({}).**",
-        sentences::count(&report.summary),
+        sentences::count(report),
         exit.code(),
         exit.meaning()
     ));

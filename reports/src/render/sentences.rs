@@ -1,9 +1,9 @@
 //! The sentences that more than one renderer says. Nothing here is escaped: each renderer does that for its output.
 
+use std::collections::BTreeMap;
+
 use crate::history::Grade;
-use crate::report::{
-    ColumnLine, CureReport, Evidence, LimitReport, Report, RunReport, SignalReport, Summary, Violation,
-};
+use crate::report::{ColumnLine, CureReport, Evidence, LimitReport, Report, RunReport, SignalReport, Violation};
 use crate::verdict::{Outcome, Verdict};
 use crate::words;
 
@@ -242,23 +242,6 @@ fn two_decimals(value: f64) -> f64 {
     (value * 100.0).round() / 100.0
 }
 
-/// Limits that decided something: the recovery window, and any other that was passed or whose invariant was violated.
-pub(super) fn decisive_limits(run: &RunReport) -> Vec<String> {
-    let violated = |invariant: &str| run.violations.iter().any(|violation| violation.invariant == invariant);
-    let decisive = |limit: &&LimitReport| {
-        let passed = limit.margin.is_some_and(|margin| margin < 0.0);
-        passed
-            || match limit.name.as_str() {
-                "within" => true,
-                "stop-grace" => violated("stops_cleanly"),
-                "cpu" => violated("bounded_cpu"),
-                "memory" | "descriptors" => violated("bounded_memory"),
-                _ => violated("bounded_requests"),
-            }
-    };
-    run.limits.iter().filter(decisive).map(limit).collect()
-}
-
 /// What the harness itself cost: the largest share of a judged run, and the median.
 pub(super) fn overhead(report: &Report) -> Option<String> {
     let judged = report
@@ -276,25 +259,153 @@ pub(super) fn overhead(report: &Report) -> Option<String> {
     ))
 }
 
-/// The last line: what was judged, skipped and void.
-pub(super) fn count(summary: &Summary) -> String {
+/// The last line: what was judged, skipped and void, the void ones by whose doing it was.
+pub(super) fn count(report: &Report) -> String {
+    let summary = &report.summary;
     let of = |name: &str| summary.verdicts.get(name).copied().unwrap_or(0);
     let judged: Vec<_> = [Verdict::Passed, Verdict::Failed, Verdict::KnownFailing]
         .into_iter()
         .filter(|verdict| of(verdict.name()) > 0)
         .map(|verdict| format!("{} {}", of(verdict.name()), verdict.name()))
         .collect();
-    let judged = if judged.is_empty() {
-        String::new()
-    } else {
-        format!(" ({})", judged.join(", "))
+    let in_brackets = |parts: Vec<String>| match parts.as_slice() {
+        [] => String::new(),
+        parts => format!(" ({})", parts.join(", ")),
     };
+    let mut by: BTreeMap<&str, u64> = BTreeMap::new();
+    for run in report.runs.iter().filter(|run| run.verdict == Verdict::Void) {
+        if let Some(whose) = void_by(run) {
+            *by.entry(whose).or_default() += 1;
+        }
+    }
+    let by = by.into_iter().map(|(whose, n)| format!("{n} by the {whose}")).collect();
     let errors = match of("error") {
         0 => String::new(),
         n => format!(", error {n}"),
     };
     format!(
-        "judged {}{judged}, skipped {}, void {}{errors}",
-        summary.judged, summary.skipped, summary.void
+        "judged {}{}, skipped {}, void {}{}{errors}",
+        summary.judged,
+        in_brackets(judged),
+        summary.skipped,
+        summary.void,
+        in_brackets(by)
     )
+}
+
+/// Whose doing it was that a run is void: of the first reason.
+pub(super) fn void_by(run: &RunReport) -> Option<&'static str> {
+    run.voids.first().map(|void| void.by.name())
+}
+
+/// `broker-kill/live[brokers=3]` -> `broker-kill`, `live[brokers=3]`.
+pub(super) fn folder_and_name(scenario: &str) -> (&str, &str) {
+    let base = scenario.find('[').unwrap_or(scenario.len());
+    match scenario[..base].rfind('/') {
+        Some(at) => (&scenario[..at], &scenario[at + 1..]),
+        None => ("", scenario),
+    }
+}
+
+/// What is proven of passed runs of one scenario with one reader, in one line: the weakest evidence of each fault, the
+/// longest recovery and the least that was left of its window.
+pub(super) fn passed_in_short(runs: &[&RunReport]) -> String {
+    let Some(first) = runs.first() else {
+        return String::new();
+    };
+    let mut parts = Vec::new();
+    if runs.len() > 1 {
+        parts.push(format!("x{}", runs.len()));
+    }
+    let weakest = |fault: Option<&str>| {
+        let evidence = runs.iter().flat_map(|run| &run.evidence);
+        let of = evidence.filter(|evidence| fault.is_none_or(|name| evidence.fault == name));
+        of.map(|evidence| evidence.reached)
+            .min()
+            .flatten()
+            .map_or("nothing proven", words::grade)
+    };
+    match first.evidence.as_slice() {
+        [] => parts.push("no fault".to_owned()),
+        few if few.len() <= 2 => parts.extend(few.iter().map(|evidence| {
+            let healed = match evidence.in_force_s.filter(|_| evidence.heal.is_some()) {
+                Some(s) => format!(", healed after {}", secs(s)),
+                None => String::new(),
+            };
+            let emulated = if evidence.emulated { " (emulated)" } else { "" };
+            format!(
+                "{}{emulated} {}{healed}",
+                evidence.fault,
+                weakest(Some(&evidence.fault))
+            )
+        })),
+        many => {
+            let healed = many.iter().filter(|evidence| evidence.heal.is_some()).count();
+            parts.push(format!(
+                "{} faults, each at least {}, {healed} healed",
+                many.len(),
+                weakest(None)
+            ));
+        }
+    }
+    let slowest = runs.iter().filter(|run| run.timings.recovery_ms.is_some());
+    let slowest = slowest.max_by(|a, b| {
+        let took = |run: &RunReport| run.timings.recovery_ms.unwrap_or(0.0);
+        took(a).total_cmp(&took(b))
+    });
+    parts.extend(recovery(slowest.unwrap_or(first)));
+    parts.join("; ")
+}
+
+/// Readers of which over half of the runs were skipped: a green suite of them says little.
+pub(super) fn mostly_skipped(report: &Report) -> Vec<String> {
+    let mut readers: Vec<(String, u64, Vec<&RunReport>)> = Vec::new();
+    for run in &report.runs {
+        let name = reader(run);
+        let at = readers
+            .iter()
+            .position(|(known, _, _)| *known == name)
+            .unwrap_or_else(|| {
+                readers.push((name, 0, Vec::new()));
+                readers.len() - 1
+            });
+        readers[at].1 += 1;
+        if run.verdict == Verdict::Skipped {
+            readers[at].2.push(run);
+        }
+    }
+    readers
+        .into_iter()
+        .filter(|(_, runs, skipped)| 2 * skipped.len() as u64 > *runs)
+        .filter_map(|(name, runs, skipped)| {
+            let enable = |run: &RunReport| run.skipped.as_ref().map(|skip| skip.enable.clone()).unwrap_or_default();
+            let same = |run: &&&RunReport| skipped.iter().filter(|other| enable(other) == enable(run)).count();
+            let usual = skipped.iter().max_by_key(same)?;
+            let n = skipped.iter().filter(|other| enable(other) == enable(usual)).count();
+            Some(format!(
+                "{} of {} of {name} were skipped; what would have {n} of them judged: {}; then: {}",
+                skipped.len(),
+                plural(runs, "run"),
+                enable(usual),
+                command_that_judges(report, usual, &enable(usual)),
+            ))
+        })
+        .collect()
+}
+
+/// The command of a skipped run, with the option that its remedy names.
+fn command_that_judges(report: &Report, run: &RunReport, enable: &str) -> String {
+    let command = if run.reproduce.is_empty() {
+        report.command.clone()
+    } else {
+        run.reproduce.clone()
+    };
+    let words: Vec<&str> = enable.split_whitespace().collect();
+    let option = words.windows(2).find(|pair| pair[0].starts_with("--"));
+    match option {
+        Some([option, value]) if !command.contains(option) && !value.starts_with("with") => {
+            format!("{command} {option} {}", value.trim_end_matches([',', ')', ';']))
+        }
+        _ => command,
+    }
 }

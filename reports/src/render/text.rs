@@ -1,4 +1,4 @@
-//! The terminal report: passed runs with their evidence, ten lines for each failure, the matrix, and the count.
+//! The terminal report: a line for each passed run with its evidence, ten for each failure, the matrix, and the count.
 //!
 //! The worst comes last, where a person looks first. ASCII only, apart from what readers say themselves.
 
@@ -27,6 +27,8 @@ pub struct TextOptions {
     pub palette: Palette,
     /// Columns of the terminal.
     pub width: usize,
+    /// Passed runs with the whole of their evidence, and every limit.
+    pub verbose: bool,
 }
 
 impl Default for TextOptions {
@@ -34,6 +36,7 @@ impl Default for TextOptions {
         Self {
             palette: Palette::plain(),
             width: 110,
+            verbose: false,
         }
     }
 }
@@ -44,7 +47,14 @@ pub fn render(report: &Report, options: TextOptions) -> String {
     notes(&mut page, report);
     let of = |verdict: Verdict| report.runs.iter().filter(move |run| run.verdict == verdict);
     page.gap();
-    of(Verdict::Passed).for_each(|run| run_block(&mut page, run));
+    if options.verbose {
+        of(Verdict::Passed).for_each(|run| run_block(&mut page, run));
+    } else {
+        passed_in_short(&mut page, report);
+        of(Verdict::Passed)
+            .filter(|run| run.known_failing.is_some())
+            .for_each(|run| run_block(&mut page, run));
+    }
     skipped(&mut page, report);
     for verdict in [Verdict::KnownFailing, Verdict::Void, Verdict::Failed, Verdict::Error] {
         of(verdict).for_each(|run| run_block(&mut page, run));
@@ -61,6 +71,9 @@ pub fn render(report: &Report, options: TextOptions) -> String {
         matrix(&mut page, report);
     }
     page.gap();
+    for warning in sentences::mostly_skipped(report) {
+        page.field("warning", &show(&warning));
+    }
     if let Some(overhead) = sentences::overhead(report) {
         page.line(&format!("harness's own time: {}", show(&overhead)));
     }
@@ -88,7 +101,7 @@ pub fn last_line(report: &Report, palette: Palette) -> String {
         Style::Verdict(style),
         &format!("exit code {} ({})", exit.code(), exit.meaning()),
     );
-    format!("{}; {exit}", sentences::count(&report.summary))
+    format!("{}; {exit}", sentences::count(report))
 }
 
 /// Escaped and cut.
@@ -172,9 +185,8 @@ fn run_block(page: &mut Page, run: &RunReport) {
             page.field("reason", &show(skip.map_or(&run.cause, |skip| &skip.reason)));
             page.field("enabled by", &show(skip.map_or("", |skip| &skip.enable)));
         }
-        Verdict::KnownFailing => known_failing(page, run),
         Verdict::Void => void(page, run),
-        Verdict::Failed => failed(page, run),
+        Verdict::Failed | Verdict::KnownFailing => failed(page, run),
         Verdict::Error => error(page, run),
     }
 }
@@ -193,6 +205,52 @@ fn passed(page: &mut Page, run: &RunReport) {
     parts.extend(sentences::recovery(run).map(|text| show(&text)));
     parts.extend(run.remarks.iter().map(|remark| show(remark)));
     page.field("", &parts.join("; "));
+    limits(page, run);
+}
+
+/// Passed runs folder by folder, a line for each scenario and reader: a passed run must show that its fault struck.
+fn passed_in_short(page: &mut Page, report: &Report) {
+    let mut folders: Vec<(&str, Vec<Vec<&RunReport>>)> = Vec::new();
+    let passed = |run: &&RunReport| run.verdict == Verdict::Passed && run.known_failing.is_none();
+    for run in report.runs.iter().filter(passed) {
+        let folder = sentences::folder_and_name(&run.scenario).0;
+        let groups = match folders.iter_mut().find(|(known, _)| *known == folder) {
+            Some((_, groups)) => groups,
+            None => {
+                folders.push((folder, Vec::new()));
+                let last = folders.len() - 1;
+                &mut folders[last].1
+            }
+        };
+        let same = |group: &&mut Vec<&RunReport>| {
+            let first = group[0];
+            first.scenario == run.scenario && first.reader == run.reader
+        };
+        match groups.iter_mut().find(same) {
+            Some(group) => group.push(run),
+            None => groups.push(vec![run]),
+        }
+    }
+    for (folder, groups) in folders {
+        let runs: usize = groups.iter().map(Vec::len).sum();
+        let word = page
+            .palette
+            .paint(Style::Verdict(Verdict::Passed), &format!("{:VERDICT$}", "passed"));
+        let folder = if folder.is_empty() { "." } else { folder };
+        let head = page.palette.paint(Style::Strong, &show(folder));
+        page.line(&format!("{word}{head} ({})", sentences::plural(runs as u64, "run")));
+        let names: Vec<_> = groups
+            .iter()
+            .map(|group| show(sentences::folder_and_name(&group[0].scenario).1))
+            .collect();
+        let readers: Vec<_> = groups.iter().map(|group| show(&sentences::reader(group[0]))).collect();
+        let longest = |texts: &[String]| texts.iter().map(|text| text.chars().count()).max().unwrap_or(0);
+        let (first, second) = (longest(&names), longest(&readers));
+        for ((name, reader), group) in names.iter().zip(&readers).zip(&groups) {
+            let text = show(&sentences::passed_in_short(group));
+            page.line(&format!("  {name:first$}  {reader:second$}  {text}"));
+        }
+    }
 }
 
 fn skipped(page: &mut Page, report: &Report) {
@@ -224,22 +282,15 @@ fn skipped(page: &mut Page, report: &Report) {
     }
 }
 
-fn known_failing(page: &mut Page, run: &RunReport) {
-    page.gap();
-    head(page, run, &format!("  {}", sentences::failure(run)));
-    page.field("cause", &show(&sentences::cause(run)));
-    raised(page, run);
-    page.field("known as", &show(run.known_failing.as_deref().unwrap_or_default()));
-    proven(page, run);
-}
-
 fn failed(page: &mut Page, run: &RunReport) {
     page.gap();
     head(page, run, &format!("  {}", sentences::failure(run)));
     page.field("with", &show(&sentences::circumstances(run)));
     cause(page, run);
-    if let Some(reason) = &run.known_failing {
-        page.field("unlike", &format!("its known-failing entry: {}", show(reason)));
+    match &run.known_failing {
+        Some(reason) if run.verdict == Verdict::KnownFailing => page.field("known as", &show(reason)),
+        Some(reason) => page.field("unlike", &format!("its known-failing entry: {}", show(reason))),
+        None => {}
     }
     proven(page, run);
     columns(page, run);
@@ -338,11 +389,9 @@ fn column(lines: &[ColumnLine], nothing: &str) -> String {
     shown.join("; ")
 }
 
+/// Every limit with its origin and what was left of it.
 fn limits(page: &mut Page, run: &RunReport) {
-    let limits: Vec<_> = sentences::decisive_limits(run)
-        .iter()
-        .map(|limit| show(limit))
-        .collect();
+    let limits: Vec<_> = run.limits.iter().map(|limit| show(&sentences::limit(limit))).collect();
     if !limits.is_empty() {
         page.field("limits", &limits.join("; "));
     }

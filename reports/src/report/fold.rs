@@ -273,7 +273,7 @@ fn judged(run: &mut RunReport, judgement: &Judgement, columns: &Gathering) {
             }),
             Outcome::NotApplicable { missing } => run.not_judged.push(NotJudged {
                 invariant,
-                why: format!("not applicable: {missing}"),
+                why: format!("not applicable without {missing}"),
             }),
             Outcome::Held { .. } => {}
         }

@@ -304,7 +304,7 @@ pub struct LimitReport {
     pub value: f64,
     /// `s`, `cores`, `/s`, `MiB` or `open`.
     pub unit: String,
-    /// `scenario`, `manifest` or `default`.
+    /// `scenario`, `brokerfall.toml`, `manifest` or `default`.
     pub origin: String,
     /// What was left of it, in `unit`, negative when it was passed; absent when it was not measured.
     pub margin: Option<f64>,

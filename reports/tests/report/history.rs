@@ -338,6 +338,7 @@ pub(crate) fn opened(scenario: &str, title: &str, phase: Phase, reader: ReaderIn
             memory_mib: limit(16.0, "default"),
             descriptors: limit(16.0, "default"),
         },
+        exclusive: false,
         seed: 7,
         started_at: "2026-11-30T00:58:40Z".into(),
         reproduce: again,

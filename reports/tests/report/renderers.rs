@@ -1,5 +1,6 @@
 //! What a person reads: snapshots of every renderer over the stories.
 
+use brokerfall_report::history::Grade;
 use brokerfall_report::protocol::Kind;
 use brokerfall_report::render::text::TextOptions;
 use brokerfall_report::render::{Palette, json, junit, markdown, text};
@@ -37,7 +38,7 @@ fn one_run_as_json() {
 fn colours_change_nothing_but_colours() {
     let options = TextOptions {
         palette: Palette::ansi(),
-        width: 110,
+        ..TextOptions::default()
     };
     let coloured = text::render(&stories::suite(), options);
     let mut plain = String::new();
@@ -89,4 +90,64 @@ fn a_known_failure_that_passed_says_which_entry_to_remove() {
     suite.count();
     insta::assert_snapshot!(text::render(&suite, TextOptions::default()));
     assert!(junit::render(&suite).unwrap().contains("type=\"known-failure-passed\""));
+}
+
+#[test]
+fn passed_runs_stand_in_a_line_each_and_whole_where_it_is_asked_for() {
+    let mut suite = stories::suite();
+    let first = suite.runs[0].clone();
+    let mut slower = first.clone();
+    slower.timings.recovery_ms = Some(2_500.0);
+    slower.evidence[0].reached = Some(Grade::Injected);
+    let mut other = first.clone();
+    other.scenario = "control/idle".into();
+    other.evidence.clear();
+    other.timings.recovery_ms = None;
+    suite.runs = vec![first, other, slower];
+    suite.stale_known_failing.clear();
+    suite.count();
+    let page = text::render(&suite, TextOptions::default());
+    let from = page.find("passed").unwrap();
+    let lines: Vec<&str> = page[from..].lines().take(4).collect();
+    assert_eq!(lines[0], "passed         partition (2 runs)");
+    assert!(lines[1].starts_with(
+        "  live[mode=hold]  reference-table 0.1.0  x2; cut injected, healed after 2.0 s; recovered in 2.5 s"
+    ));
+    assert_eq!(lines[2], "passed         control (1 run)");
+    assert!(
+        lines[3].starts_with("  idle  reference-table 0.1.0  no fault"),
+        "{}",
+        lines[3]
+    );
+    assert!(!page.contains("the reader reported"), "{page}");
+    let options = TextOptions {
+        verbose: true,
+        ..TextOptions::default()
+    };
+    assert!(text::render(&suite, options).contains("the reader reported"));
+}
+
+#[test]
+fn reader_that_is_mostly_skipped_is_told_with_the_command_that_would_judge_it() {
+    let mut suite = stories::suite();
+    let skipped = suite
+        .runs
+        .iter()
+        .find(|run| run.verdict == Verdict::Skipped)
+        .unwrap()
+        .clone();
+    let mut passed = skipped.clone();
+    passed.verdict = Verdict::Passed;
+    passed.skipped = None;
+    suite.runs = vec![skipped.clone(), skipped.clone(), passed.clone()];
+    suite.command = "brokerfall run rebalance".into();
+    let flat = |suite: &_| {
+        let page = text::render(suite, TextOptions::default());
+        page.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let wanted = "warning 2 of 3 runs of reference-group 0.1.0 were skipped; what would have 2 of them judged: run with --cluster process; then: brokerfall run rebalance --cluster process";
+    assert!(flat(&suite).contains(wanted), "{}", flat(&suite));
+    // Half is not over half.
+    suite.runs = vec![skipped, passed];
+    assert!(!flat(&suite).contains("warning"));
 }

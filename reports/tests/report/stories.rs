@@ -99,7 +99,7 @@ pub(crate) fn callback_killed_reader() -> (Vec<Entry>, Judgement) {
         held("no_lost_record"),
         violated("callback_isolated", &[error], text, Some(FailureKind::Terminal)),
         held("failure_typed"),
-        not_applicable("group_member", "kind table has no group"),
+        not_applicable("group_member", "a consumer group"),
     ];
     let mut judgement = judgement(Verdict::Failed, text, findings);
     judgement.failure_kind = Some(FailureKind::Terminal);
@@ -387,7 +387,7 @@ pub(crate) fn passed() -> (Vec<Entry>, Judgement) {
     let findings = vec![
         held("recovers"),
         held("no_lost_record"),
-        not_applicable("group_member", "kind table has no group"),
+        not_applicable("group_member", "a consumer group"),
     ];
     let mut judgement = judgement(Verdict::Passed, "", findings);
     judgement

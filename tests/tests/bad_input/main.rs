@@ -7,9 +7,11 @@
 
 mod adapters;
 mod arguments;
+mod begin;
 mod bench;
 mod disks;
 mod outputs;
+mod resume;
 mod signals;
 mod stored;
 mod strings;

@@ -133,6 +133,43 @@ pub fn write_adapters(cache: &Path) -> Result<PathBuf, ReaderError> {
     Ok(place)
 }
 
+/// The text of an embedded adapter, by its path below `adapters/`.
+pub(crate) fn embedded_adapter(path: &str) -> Option<&'static str> {
+    ADAPTERS.get_file(path).and_then(|file| file.contents_utf8())
+}
+
+/// Removes a folder of the cache; `false` where another process builds it. It is renamed first, so that nobody ever finds
+/// half of it.
+///
+/// # Errors
+/// The operating system's.
+pub(crate) fn remove(folder: &Path) -> std::io::Result<bool> {
+    let (Some(parent), Some(name)) = (folder.parent(), folder.file_name().and_then(|name| name.to_str())) else {
+        return Err(std::io::ErrorKind::InvalidInput.into());
+    };
+    // `.building-LABEL-RANDOM` is guarded by the lock of LABEL.
+    let label = name
+        .strip_prefix(".building-")
+        .and_then(|rest| rest.rsplit_once('-'))
+        .map_or(name, |(label, _)| label);
+    let lock = parent.join(format!(".{label}.lock"));
+    let _guard = if lock.is_file() {
+        match Flock::lock(
+            File::options().write(true).open(&lock)?,
+            FlockArg::LockExclusiveNonblock,
+        ) {
+            Ok(guard) => Some(guard),
+            Err(_) => return Ok(false),
+        }
+    } else {
+        None
+    };
+    let away = parent.join(format!(".removing-{name}-{}", std::process::id()));
+    std::fs::rename(folder, &away)?;
+    std::fs::remove_dir_all(&away)?;
+    Ok(true)
+}
+
 /// The embedded files, without tests and without what an interpreter left behind in the source tree.
 fn embedded_files(dir: &'static Dir<'static>, into: &mut Vec<(&'static Path, &'static [u8])>) {
     let is_test = |file: &Path| {
@@ -181,7 +218,7 @@ fn lock(path: &Path, progress: &dyn Fn(&str)) -> Result<Flock<File>, ReaderError
 }
 
 /// FNV-1a, 64 bits: names folders in the cache, and must not change between releases of Rust as `DefaultHasher` may.
-struct Fnv(u64);
+pub(crate) struct Fnv(u64);
 
 impl Default for Fnv {
     fn default() -> Self {
@@ -191,13 +228,13 @@ impl Default for Fnv {
 
 impl Fnv {
     /// Adds one part; its length goes first, so that parts cannot run into each other.
-    fn part(&mut self, bytes: &[u8]) {
+    pub(crate) fn part(&mut self, bytes: &[u8]) {
         for byte in (bytes.len() as u64).to_le_bytes().iter().chain(bytes) {
             self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
         }
     }
 
-    fn hex(&self) -> String {
+    pub(crate) fn hex(&self) -> String {
         format!("{:016x}", self.0)
     }
 }
