@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use brokerfall_report::history::{ExpectedEnd, Phase};
 use brokerfall_report::protocol::{Kind, Reset, Times};
 
-use super::plan::{Action, Ask, InFlight, Joiner, Plan, ReaderPlan, State, When};
+use super::plan::{Action, Ask, InFlight, Joiner, Plan, ReaderPlan, State, Step, When};
 use super::words::{GROUP_APIS, INVARIANTS, is_authorization};
 use crate::fault::FaultSpec;
 use crate::fault::panic_callback::{Callback, How, PanicCallback};
@@ -270,6 +270,12 @@ impl Plan {
                 ((*id).to_owned(), reason.to_owned())
             })
             .collect()
+    }
+
+    /// Whether a step tells the reader to stop for good.
+    pub fn stops(&self) -> bool {
+        let stop = |step: &Step| matches!(step.action, Action::Ask { what: Ask::Stop, .. });
+        self.steps.iter().any(stop)
     }
 
     /// The faults of its steps, in order.
