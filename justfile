@@ -23,6 +23,12 @@ main-job:
 ktables:
     cargo run --release --locked -- run incidents callback-panic broker-kill broker-pause partition --reader ktables@1.1.1 --reader ktables@1.1.2
 
+# The figures of BENCHMARKS.md, measured anew and written there. On a quiet machine; takes less than 10 minutes.
+bench:
+    cargo bench --locked -p brokerfall --bench link_peers -- --write BENCHMARKS.md
+    cargo bench --locked -p brokerfall --bench runs -- --write BENCHMARKS.md
+    cargo bench --locked -p brokerfall --bench link
+
 # Accept changed snapshots after looking at each.
 review:
     INSTA_UPDATE=always cargo test --locked

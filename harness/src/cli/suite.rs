@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use brokerfall_report::history::FailureOf;
 use brokerfall_report::render;
@@ -19,8 +20,9 @@ use super::progress::Progress;
 use super::{say, signals};
 use crate::process::Spawner;
 use crate::run::{self, Cancel, Order};
-use crate::scenario::catalogue;
+use crate::scenario::expected::Expected;
 use crate::scenario::known_failing::{self, KnownFailing, Match};
+use crate::scenario::{Diagnostics, catalogue};
 use crate::verdict;
 
 /// Everything that the runs of a suite share.
@@ -30,6 +32,8 @@ struct Suite {
     program: PathBuf,
     /// Known failures by reader name.
     known: BTreeMap<String, KnownFailing>,
+    /// Accepted exceptions by reader name.
+    expected: BTreeMap<String, Expected>,
     progress: Progress,
     done: AtomicUsize,
     cancel: Cancel,
@@ -76,7 +80,8 @@ pub(crate) async fn run(args: RunArgs) -> Result<ExitCode, SuiteError> {
     if pairs.is_empty() && away.is_empty() {
         return Err(SuiteError::Usage(pairing::nothing_to_run(&plans, &asked)));
     }
-    let known = known(&pairs)?;
+    let known = by_reader(&pairs, catalogue::known_failing)?;
+    let expected = by_reader(&pairs, catalogue::expected)?;
     // Only now, so that a word mistyped twenty times does not push twenty reports out.
     let stamp: String = started_at.chars().filter(|c| !matches!(c, '-' | ':')).collect();
     let out = Out::create(&args.out, &stamp)?;
@@ -87,6 +92,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<ExitCode, SuiteError> {
         out,
         program,
         known,
+        expected,
         done: AtomicUsize::new(0),
         cancel,
     });
@@ -95,7 +101,9 @@ pub(crate) async fn run(args: RunArgs) -> Result<ExitCode, SuiteError> {
             .progress
             .say("cluster mock (--cluster auto): the fastest that there is, and so far the only one");
     }
+    let began = tokio::time::Instant::now();
     let mut runs = carry_out(&suite, pairs, jobs).await;
+    let pace = pace(&runs, began.elapsed(), jobs);
     runs.extend(away);
     let stale = if full_catalogue {
         stale(&suite.known)
@@ -111,6 +119,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<ExitCode, SuiteError> {
     );
     spawner.shut_down().await;
     write(&suite, &report)?;
+    say::out_tame(&pace);
     if suite.cancel.borrow().is_some() && report.exit_code() == ExitCode::AsExpected {
         // What was not run was not judged.
         return Ok(ExitCode::NothingJudged);
@@ -126,12 +135,24 @@ fn own_program() -> Result<PathBuf, SuiteError> {
     })
 }
 
-fn known(pairs: &[Pair]) -> Result<BTreeMap<String, KnownFailing>, SuiteError> {
+/// What a file of each reader's name holds.
+fn by_reader<T>(
+    pairs: &[Pair],
+    file: impl Fn(&str) -> Result<T, Diagnostics>,
+) -> Result<BTreeMap<String, T>, SuiteError> {
     let names: BTreeSet<&String> = pairs.iter().map(|pair| &pair.launch.info.name).collect();
-    names
-        .into_iter()
-        .map(|name| Ok((name.clone(), catalogue::known_failing(name)?)))
-        .collect()
+    names.into_iter().map(|name| Ok((name.clone(), file(name)?))).collect()
+}
+
+/// How long the runs took together, and how many an hour that makes. What was skipped took no time and does not count.
+fn pace(runs: &[RunReport], took: Duration, jobs: usize) -> String {
+    let carried_out = runs.iter().filter(|run| run.verdict != Verdict::Skipped).count();
+    let seconds = took.as_secs_f64();
+    let hourly = carried_out as f64 * 3600.0 / seconds.max(0.001);
+    format!(
+        "pace: {carried_out} runs in {seconds:.1} s, {hourly:.0} an hour, {:.0} for each of {jobs} jobs",
+        hourly / jobs as f64
+    )
 }
 
 /// Entries of known failures whose scenario exists nowhere.
@@ -212,6 +233,10 @@ async fn attempt(suite: &Suite, pair: Pair, index: usize, round: u32) -> std::io
     let order = Order {
         folder: suite.out.folder.join(run_folder(index, &pair.plan.id, &label)),
         program: suite.program.clone(),
+        expected: suite
+            .expected
+            .get(&pair.launch.info.name)
+            .and_then(|expected| expected.of(&pair.plan.id, &pair.launch.info.version)),
         seed: suite.args.seed.wrapping_add(u64::from(round)),
         reproduce: pairing::reproduce(&suite.args, &pair),
         keep_up: suite.args.keep_up,
@@ -230,9 +255,8 @@ async fn attempt(suite: &Suite, pair: Pair, index: usize, round: u32) -> std::io
         Some((reason, enable)) => run::skip(&order, &recorder, reason, enable)?,
         None => run::run(order, recorder, suite.cancel.clone()).await?,
     };
-    let entries = verdict::read(&history).map_err(std::io::Error::other)?;
-    let seconds = entries.last().map_or(0.0, |entry| entry.at_us as f64 / 1e6);
-    let mut report = RunReport::from_history(entries, &judgement);
+    let mut report = verdict::report_judged(&history, &judgement).map_err(std::io::Error::other)?;
+    let seconds = report.timings.total_ms / 1e3;
     if let Some(known) = suite.known.get(&report.reader.name) {
         note_known(&mut report, known);
     }
@@ -273,6 +297,7 @@ fn note_known(report: &mut RunReport, known: &KnownFailing) {
         .collect();
     let run = known_failing::Run {
         scenario: &report.scenario,
+        kind: report.reader.kind,
         version: &report.reader.version,
         violated: &violated,
         exceptions: &exceptions,

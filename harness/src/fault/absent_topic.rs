@@ -1,9 +1,11 @@
 //! absent-topic: brokers answer that a topic does not exist, until it does.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use super::{Fault, FaultError, Injected};
+use super::{Fault, FaultError, Heal, Injected, reaction};
 use crate::run::rig::Rig;
 
 /// `absent-topic = { topic = "orders" }`.
@@ -35,10 +37,83 @@ impl Fault for AbsentTopic {
         true
     }
 
-    async fn inject(&self, _rig: &Rig, _name: &str) -> Result<Injected, FaultError> {
-        Err(FaultError::NotProven {
-            what: "that the topic is absent".into(),
-            seen: "not built yet".into(),
+    async fn inject(&self, rig: &Rig, name: &str) -> Result<Injected, FaultError> {
+        let topic = self.topic.clone().unwrap_or_else(|| rig.first_topic().to_owned());
+        rig.link.hide_topic(&topic, name);
+        let hidden = Hidden {
+            topic: topic.clone(),
+            fault: name.to_owned(),
+        };
+        let proof = match rig.visible_partitions(&topic).await {
+            Ok(visible) if visible.is_empty() => format!("Metadata through the link has no topic {topic}"),
+            Ok(visible) => {
+                rig.link.show_topic(&topic, name);
+                return Err(FaultError::NotProven {
+                    what: format!("that {topic} is absent"),
+                    seen: format!("Metadata through the link has {} partition(s) of it", visible.len()),
+                });
+            }
+            // A fault that closes the path is in force too.
+            Err(_) => format!("the link hides {topic} (nobody can be asked through it now)"),
+        };
+        let link = Arc::clone(&rig.link);
+        Ok(Injected {
+            proof,
+            delivered: Box::new(move |facts| {
+                let metadata = link.metadata_answers(&hidden.topic);
+                let others = facts.injected_answers(&hidden.fault);
+                match (metadata, others) {
+                    (0, 0) => None,
+                    (0, _) => Some(format!("{others} response(s) to the reader: no topic {}", hidden.topic)),
+                    _ => Some(format!(
+                        "{metadata} Metadata response(s) to the reader without topic {}",
+                        hidden.topic
+                    )),
+                }
+            }),
+            felt: reaction(),
+            strikes_later: true,
+            heal: Box::new(Hidden {
+                topic,
+                fault: name.to_owned(),
+            }),
         })
+    }
+}
+
+/// A topic that one fault hides.
+struct Hidden {
+    topic: String,
+    fault: String,
+}
+
+#[async_trait]
+impl Heal for Hidden {
+    async fn heal(self: Box<Self>, rig: &Rig) -> Result<String, FaultError> {
+        let topic = &self.topic;
+        let counts = rig.link.show_topic(topic, &self.fault);
+        let not_proven = |seen: String| FaultError::NotProven {
+            what: format!("that {topic} was absent and is there again"),
+            seen,
+        };
+        if counts.undecodable > 0 {
+            let text = format!(
+                "{} response(s) that may name it could not be decoded",
+                counts.undecodable
+            );
+            return Err(not_proven(text));
+        }
+        let answered = format!("{} response(s) said that it was absent", counts.triggered);
+        match rig.visible_partitions(topic).await {
+            Ok(visible) if visible.is_empty() => {
+                Err(not_proven("Metadata through the link has no partition of it".into()))
+            }
+            Ok(visible) => Ok(format!(
+                "Metadata through the link has {} partition(s) of {topic} ({answered})",
+                visible.len()
+            )),
+            // A fault that closes the path is in force still.
+            Err(_) => Ok(format!("the link shows {topic} again ({answered})")),
+        }
     }
 }

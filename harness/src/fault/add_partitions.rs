@@ -54,6 +54,7 @@ impl Fault for AddPartitions {
             return Err(not_proven(format!("it had {} before", before.len())));
         }
         let mark = rig.mark();
+        rig.expect_partitions(&topic, to);
         rig.link.limit_partitions(&topic, Some(to));
         let visible = rig.visible_partitions(&topic).await?;
         if visible != (0..to).collect::<Vec<_>>() {

@@ -20,12 +20,7 @@ pub(super) fn judge(facts: &Facts) -> Outcome {
         }
         judged = true;
         let mut wrong = Vec::new();
-        // A step of the scenario may have asked before the harness does at the end of every run.
-        let since_asked = life.and_then(|life| {
-            let (exit, asked) = life.exit.as_ref().zip(life.asked_to_stop)?;
-            Some(exit.at.us.saturating_sub(asked.us) / 1_000)
-        });
-        match left.stopped_ms.map(|ms| ms.max(since_asked.unwrap_or(0))) {
+        match left.stopped_ms {
             None => wrong.push(format!("had to be killed (grace {grace_ms} ms)")),
             Some(ms) if ms as f64 > grace_ms => wrong.push(format!("took {ms} ms to stop (grace {grace_ms} ms)")),
             Some(ms) => slowest = slowest.max(ms),

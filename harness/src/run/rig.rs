@@ -10,6 +10,7 @@ use brokerfall_report::history::{Event, FailureOf, Grade, Limits};
 use brokerfall_report::protocol::{Command, Done, Kind, Start, TopicRef};
 use tokio::task::JoinHandle;
 
+use super::millis;
 use super::order::Order;
 use crate::cluster::{Cluster, NodeId, direct};
 use crate::fault::{FaultError, Heal, PROOF};
@@ -66,6 +67,7 @@ pub struct Rig {
     in_force: Mutex<Vec<InForce>>,
     load: Mutex<Option<Load>>,
     watchers: Mutex<Vec<JoinHandle<()>>>,
+    leaving: Mutex<BTreeMap<String, Option<JoinHandle<()>>>>,
 }
 
 /// A fault that has been injected and not healed.
@@ -76,8 +78,21 @@ pub(super) struct InForce {
     pub(super) grade: Grade,
     /// True while it keeps the reader from its brokers.
     pub(super) closes_path: bool,
+    /// Nothing undoes it.
+    pub(super) for_good: bool,
     /// The only way to undo it.
     pub(super) heal: Box<dyn Heal>,
+}
+
+/// Which faults are to be healed.
+#[derive(Clone, Copy)]
+pub(super) enum Released<'a> {
+    /// Those of these names.
+    Named(&'a [String]),
+    /// All but those that nothing undoes.
+    All,
+    /// All: the steps are over.
+    Everything,
 }
 
 impl Rig {
@@ -109,6 +124,7 @@ impl Rig {
             in_force: Mutex::new(Vec::new()),
             load: Mutex::new(None),
             watchers: Mutex::new(Vec::new()),
+            leaving: Mutex::new(BTreeMap::new()),
         }
     }
 
@@ -147,6 +163,7 @@ impl Rig {
     /// When the process cannot be started, ends first, or breaks the protocol.
     pub async fn spawn(&self, member: &str) -> Result<Arc<ReaderProcess>, HostError> {
         let reader = self.spawn_process(&self.launch, member).await?;
+        lock(&self.leaving).remove(member);
         self.sampler.add(member, reader.group());
         {
             let mut members = self.members();
@@ -193,6 +210,15 @@ impl Rig {
     }
 
     async fn spawn_process(&self, launch: &Launch, member: &str) -> Result<Arc<ReaderProcess>, HostError> {
+        // There before the first start, and kept for the processes that follow.
+        let state = self.state_folder(member);
+        std::fs::create_dir_all(&state).map_err(|source| HostError::Io {
+            what: format!(
+                "the folder {} for the state of {member} cannot be made",
+                state.display()
+            ),
+            source,
+        })?;
         // A folder for each process, so that a fresh one does not overwrite what the patient left behind.
         let process = self.processes.fetch_add(1, Ordering::Relaxed) + 1;
         let folder = self.folder.join(format!("{member}-process{process}"));
@@ -252,8 +278,8 @@ impl Rig {
             reset: reader.reset,
             isolation: reader.isolation,
             session_ms: self.session_ms,
-            heartbeat_ms: None,
-            max_poll_ms: None,
+            heartbeat_ms: reader.heartbeat.map(millis),
+            max_poll_ms: reader.max_poll.map(millis),
             state_dir: Some(self.state_folder(member).to_string_lossy().into_owned()),
             options,
         })
@@ -356,6 +382,13 @@ impl Rig {
                 });
             }
             crate::before_the_next_look(PROBE_EVERY).await;
+        }
+    }
+
+    /// Lets readers tell of partitions that they are about to see.
+    pub fn expect_partitions(&self, topic: &str, to: u32) {
+        for reader in self.processes() {
+            reader.partitions_added(topic, to);
         }
     }
 
@@ -464,13 +497,15 @@ impl Rig {
         lock(&self.in_force).push(fault);
     }
 
-    /// Takes out the faults of these names, in the order in which they were injected; all of them for `None`.
-    pub(super) fn release(&self, names: Option<&[String]>) -> Vec<InForce> {
+    /// Takes out faults that are to be healed, in the order in which they were injected.
+    pub(super) fn release(&self, which: Released<'_>) -> Vec<InForce> {
         let mut held = lock(&self.in_force);
         let all = std::mem::take(&mut *held);
-        let (released, kept) = all
-            .into_iter()
-            .partition(|fault| names.is_none_or(|names| names.contains(&fault.name)));
+        let (released, kept) = all.into_iter().partition(|fault| match which {
+            Released::Named(names) => names.contains(&fault.name),
+            Released::All => !fault.for_good,
+            Released::Everything => true,
+        });
         *held = kept;
         released
     }
@@ -501,11 +536,39 @@ impl Rig {
         lock(&self.watchers).push(task);
     }
 
-    /// Ends the tasks that watch for evidence.
+    /// Ends the tasks that watch for evidence, or for members to leave.
     pub(super) fn stop_watching(&self) {
+        for task in std::mem::take(&mut *lock(&self.leaving)).into_values().flatten() {
+            task.abort();
+        }
         for task in lock(&self.watchers).drain(..) {
             task.abort();
         }
+    }
+
+    /// Keeps a member that was told to leave in a step.
+    pub(super) fn leaves(&self, member: String, leave: JoinHandle<()>) {
+        lock(&self.leaving).insert(member, Some(leave));
+    }
+
+    /// Waits for the members that were told to leave in a step, and returns the names of all that have left so and were not
+    /// started again.
+    pub(super) async fn all_have_left(&self) -> Vec<String> {
+        let leaving: Vec<_> = lock(&self.leaving).values_mut().filter_map(Option::take).collect();
+        for leave in leaving {
+            if let Err(panicked) = leave.await {
+                self.fail(
+                    FailureOf::Harness,
+                    format!("letting a member leave panicked: {panicked}"),
+                );
+            }
+        }
+        lock(&self.leaving).keys().cloned().collect()
+    }
+
+    /// Takes a member that has left out of those that there are.
+    pub(super) fn forget(&self, member: &str) {
+        self.members().retain(|known| known.member() != member);
     }
 
     /// Records a failure that is not the reader's.

@@ -64,18 +64,22 @@ pub(crate) async fn up(order: &Order, recorder: &Recorder) -> Result<Rig, RunErr
     recorder.record(Event::Stage(Stage::Preparing));
     let options = LinkOptions {
         emulated: true,
+        idle: plan.cluster.idle,
         seed: order.seed,
-        ..LinkOptions::default()
     };
     let link = BuiltinLink::start(cluster.brokers(), recorder.clone(), options)?;
     for topic in &plan.topics {
+        let replicas = match topic.brokers.len() {
+            0 => plan.cluster.brokers,
+            named => u32::try_from(named).unwrap_or(plan.cluster.brokers),
+        };
         let partitions = most_partitions(plan, &topic.name).max(topic.partitions);
         cluster
             .create_topic(&TopicSpec {
                 name: topic.name.clone(),
                 partitions,
-                replicas: topic.replicas.unwrap_or(plan.cluster.brokers),
-                brokers: Vec::new(),
+                replicas: topic.replicas.unwrap_or(replicas),
+                brokers: topic.brokers.clone(),
             })
             .await?;
         if partitions > topic.partitions {
@@ -84,6 +88,9 @@ pub(crate) async fn up(order: &Order, recorder: &Recorder) -> Result<Rig, RunErr
     }
     if let Some(group) = order.group() {
         cluster.note_group(&group);
+        if let Some(node) = plan.cluster.offsets_on {
+            cluster.move_coordinator(&group, node).await?;
+        }
     }
     let oracle = Oracle::connect(&cluster.direct_bootstrap(), recorder.clone(), &topics).await?;
     for topic in &plan.topics {

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use include_dir::{Dir, include_dir};
 
 use super::diagnostics::quoted;
+use super::expected::{self, Expected};
 use super::known_failing::{self, KnownFailing};
 use super::{Diagnostics, Plan, Scenario, Summary, load, nearest};
 
@@ -53,6 +54,18 @@ pub fn known_failing(reader: &str) -> Result<KnownFailing, Diagnostics> {
     match EMBEDDED.get_file(&path).and_then(|file| file.contents_utf8()) {
         Some(text) => known_failing::parse(&format!("scenarios/{path}"), text),
         None => Ok(KnownFailing::default()),
+    }
+}
+
+/// What is expected of a reader's exceptions; none without a file of its name.
+///
+/// # Errors
+/// Everything that is wrong with their file.
+pub fn expected(reader: &str) -> Result<Expected, Diagnostics> {
+    let path = format!("expected/{reader}.toml");
+    match EMBEDDED.get_file(&path).and_then(|file| file.contents_utf8()) {
+        Some(text) => expected::parse(&format!("scenarios/{path}"), text),
+        None => Ok(Expected::default()),
     }
 }
 
@@ -155,11 +168,33 @@ fn axes_of(id: &str) -> Vec<&str> {
     }
 }
 
-/// Checks a file, or every file below a folder, and says what is in it.
+/// What [`check`] found.
+#[derive(Debug)]
+pub struct Checked {
+    /// The scenarios of files in which nothing is wrong.
+    pub good: Vec<Summary>,
+    /// How many files were looked at, those that hold no scenario included.
+    pub files: usize,
+    /// What is wrong, for each file with something wrong.
+    pub wrong: Vec<SelectError>,
+}
+
+impl Checked {
+    /// How many things are wrong.
+    pub fn errors(&self) -> usize {
+        let each = self.wrong.iter().map(|wrong| match wrong {
+            SelectError::Wrong(diagnostics) => diagnostics.0.len(),
+            _ => 1,
+        });
+        each.sum()
+    }
+}
+
+/// Checks a file, or every file below a folder, and says what is in it and what is wrong with any.
 ///
 /// # Errors
-/// [`SelectError`]: an unreadable path, or everything that is wrong with the files.
-pub fn check(path: &Path) -> Result<Vec<Summary>, SelectError> {
+/// [`SelectError`] when there is nothing that could be checked.
+pub fn check(path: &Path) -> Result<Checked, SelectError> {
     let mut paths = Vec::new();
     walk(path, &mut paths).map_err(|source| SelectError::Unreadable {
         path: path.to_owned(),
@@ -168,29 +203,38 @@ pub fn check(path: &Path) -> Result<Vec<Summary>, SelectError> {
     if paths.is_empty() {
         return Err(SelectError::Nothing { path: path.to_owned() });
     }
-    let mut found = Vec::new();
-    let mut wrong = Vec::new();
+    let mut checked = Checked {
+        good: Vec::new(),
+        files: paths.len(),
+        wrong: Vec::new(),
+    };
     for path in paths {
-        let name = path.to_string_lossy().into_owned();
-        let text = fs::read_to_string(&path).map_err(|source| SelectError::Unreadable {
-            path: path.clone(),
-            source,
-        })?;
-        let folder = path.parent().and_then(Path::file_name).and_then(|name| name.to_str());
-        let result = match folder {
-            Some("known-failing") => known_failing::parse(&name, &text).map(|_| None),
-            Some("expected") => Ok(None),
-            _ => load(&name, &text).and_then(|scenario| scenario.summary()).map(Some),
-        };
-        match result {
-            Ok(summary) => found.extend(summary),
-            Err(diagnostics) => wrong.extend(diagnostics.0),
+        match check_file(&path) {
+            Ok(summary) => checked.good.extend(summary),
+            Err(wrong) => checked.wrong.push(wrong),
         }
     }
-    if wrong.is_empty() {
-        Ok(found)
-    } else {
-        Err(Diagnostics(wrong).into())
+    Ok(checked)
+}
+
+/// What is in a file; `None` where it is not a scenario.
+fn check_file(path: &Path) -> Result<Option<Summary>, SelectError> {
+    let name = path.to_string_lossy().into_owned();
+    let text = fs::read_to_string(path).map_err(|source| SelectError::Unreadable {
+        path: path.to_owned(),
+        source,
+    })?;
+    let folder = path.parent().and_then(Path::file_name).and_then(|name| name.to_str());
+    match folder {
+        Some("known-failing") => {
+            known_failing::parse(&name, &text)?;
+            Ok(None)
+        }
+        Some("expected") => {
+            expected::parse(&name, &text)?;
+            Ok(None)
+        }
+        _ => Ok(Some(load(&name, &text)?.summary()?)),
     }
 }
 

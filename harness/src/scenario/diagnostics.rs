@@ -17,6 +17,19 @@ pub struct Diagnostic {
     pub column: usize,
     /// A lowercase fragment: what was found, what was wanted.
     pub message: String,
+    /// The line itself and where in it, unless nothing of the file can be shown.
+    pub excerpt: Option<Excerpt>,
+}
+
+/// A line of a file, fit for a terminal, and the part of it that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Excerpt {
+    /// The line: what could act on a terminal escaped, tabs as spaces, and no more of it than a screen is wide.
+    pub line: String,
+    /// How many characters of it stand before the part that is wrong.
+    pub before: usize,
+    /// How many characters of it are wrong, from 1.
+    pub wrong: usize,
 }
 
 impl fmt::Display for Diagnostic {
@@ -26,12 +39,24 @@ impl fmt::Display for Diagnostic {
             line,
             column,
             message,
+            excerpt,
         } = self;
-        write!(f, "{}:{line}:{column}: {message}", escaped(file))
+        write!(f, "{}:{line}:{column}: {message}", escaped(file))?;
+        if let Some(Excerpt {
+            line: text,
+            before,
+            wrong,
+        }) = excerpt
+        {
+            let number = line.to_string();
+            write!(f, "\n  {number} | {text}\n  {:1$} | ", "", number.len())?;
+            write!(f, "{:before$}{:^<wrong$}", "", "")?;
+        }
+        Ok(())
     }
 }
 
-/// Everything that is wrong, one line each, in the order of the files.
+/// Everything that is wrong, each with its line and a caret, in the order of the files.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct Diagnostics(pub Vec<Diagnostic>);
 
@@ -73,6 +98,7 @@ impl<'a> Sink<'a> {
             line,
             column,
             message: message.into(),
+            excerpt: excerpt(self.text, span),
         };
         self.pushed.set(self.pushed.get() + 1);
         let mut found = self.found.borrow_mut();
@@ -128,6 +154,34 @@ fn position(text: &str, offset: usize) -> (usize, usize) {
     )
 }
 
+/// The first line of a span. Nothing where the span is empty: then something is missing, and no place is wrong.
+fn excerpt(text: &str, span: &Range<usize>) -> Option<Excerpt> {
+    let wrong = text.get(span.clone()).filter(|wrong| !wrong.is_empty())?;
+    let start = text[..span.start].rfind('\n').map_or(0, |at| at + 1);
+    let line = text[start..].split(['\n', '\r']).next().unwrap_or_default();
+    let shown = |text: &str| escaped(&text.replace('\t', " "));
+    let before = shown(&text[start..span.start]);
+    let wrong = shown(wrong.split(['\n', '\r']).next().unwrap_or_default());
+    let after = shown(line.get(span.start - start..).unwrap_or_default());
+    // Of a long line the part around the place is shown.
+    let skipped = before.chars().count().saturating_sub(SHOWN_BEFORE);
+    let before: String = before.chars().skip(skipped).collect();
+    let room = SHOWN - before.chars().count();
+    let cut = |mark: bool| if mark { "…" } else { "" };
+    let (head, tail) = (cut(skipped > 0), cut(after.chars().count() > room));
+    let kept: String = after.chars().take(room).collect();
+    Some(Excerpt {
+        line: format!("{head}{before}{kept}{tail}"),
+        before: head.chars().count() + before.chars().count(),
+        wrong: wrong.chars().count().clamp(1, room),
+    })
+}
+
+/// Characters of a line that are shown.
+const SHOWN: usize = 110;
+/// Characters that are shown of a line before the place, at most.
+const SHOWN_BEFORE: usize = 60;
+
 /// The word of `known` that is nearest to `word`, if one is near: alike from the start on, or one slip away.
 pub fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
     let word = word.to_lowercase();
@@ -151,7 +205,7 @@ pub fn unknown(noun: &str, word: &str, known: &[&str]) -> String {
     match nearest(word, known.iter().copied()) {
         Some(near) => format!("unknown {noun} {word_shown} (did you mean `{near}`?)"),
         None if known.is_empty() => format!("unknown {noun} {word_shown} (wanted none here)"),
-        None if known.len() > 14 => format!("unknown {noun} {word_shown}"),
+        None if known.len() > 20 => format!("unknown {noun} {word_shown}"),
         None => format!("unknown {noun} {word_shown} (wanted {})", one_of(known)),
     }
 }
@@ -202,6 +256,40 @@ mod tests {
         assert_eq!(nearest("Kill-Broker", known), Some("kill-broker"));
         assert_eq!(nearest("zzz", known), None);
         assert_eq!(nearest("nht", ["key", "nth"]), Some("nth"));
+    }
+
+    #[test]
+    fn the_line_is_shown_and_what_is_wrong_in_it_is_marked() {
+        let shown = |text: &str, wrong: &str| {
+            let at = text.find(wrong).unwrap();
+            let sink = Sink::new("f.toml", text);
+            sink.push(&(at..at + wrong.len()), "no");
+            sink.finish(()).unwrap_err().to_string()
+        };
+        assert_eq!(
+            shown("a = 1\n\tdo = \"xé\" # why\n", "\"xé\""),
+            "f.toml:2:7: no\n  2 |  do = \"xé\" # why\n    |       ^^^^"
+        );
+        assert_eq!(
+            shown("a = \"\u{1b}\"", "\u{1b}"),
+            "f.toml:1:6: no\n  1 | a = \"\\u{1b}\"\n    |      ^^^^^^"
+        );
+        assert_eq!(
+            shown("[[a]]\nb = 1\n", "[[a]]\nb = 1"),
+            "f.toml:1:1: no\n  1 | [[a]]\n    | ^^^^^"
+        );
+        let long = format!("a = {}x{}", "é".repeat(300), "é".repeat(300));
+        let found = shown(&long, "x");
+        let lines: Vec<Vec<char>> = found.lines().map(|line| line.chars().collect()).collect();
+        let caret = lines[2].iter().position(|c| *c == '^').unwrap();
+        assert_eq!((lines[1][caret], lines[1].len() < 130), ('x', true));
+    }
+
+    #[test]
+    fn what_is_missing_has_no_line_to_show() {
+        let sink = Sink::new("f.toml", "a = 1");
+        sink.push(&(0..0), "`b` is missing");
+        assert_eq!(sink.finish(()).unwrap_err().to_string(), "f.toml:1:1: `b` is missing");
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod decode;
 mod diagnostics;
 pub mod duration;
 mod expand;
+pub mod expected;
 pub mod known_failing;
 pub mod needs;
 pub mod plan;
@@ -104,9 +105,9 @@ impl Scenario {
         for choice in self.matrix.choices() {
             let root = repeat::unrolled(choice.apply(&self.root), &sink);
             let id = format!("{}{}", self.id, choice.suffix());
-            if let Some(plan) = read::plan(&root, id, &self.story, &sink) {
-                check::plan(&plan, &root, &sink);
-                plans.push(plan);
+            if let Some(draft) = read::plan(&root, id, &self.story, &sink) {
+                check::draft(&draft, &root, &sink);
+                plans.extend(draft.whole.then_some(draft.plan));
             }
         }
         sink.finish(plans)

@@ -32,8 +32,28 @@ pub(super) const KEYS: u64 = 100;
 /// Bytes of a value unless the file says otherwise.
 pub(super) const VALUE_BYTES: u64 = 100;
 
-/// Reads a plan; `None` when anything in the tree could not be read (the sink knows what).
-pub(super) fn plan(root: &Node, id: String, story: &str, sink: &Sink<'_>) -> Option<Plan> {
+/// A plan as far as it could be read.
+pub(super) struct Draft {
+    /// The plan, with defaults in place of what could not be read.
+    pub(super) plan: Plan,
+    /// Everything was read, so that this is the plan that the file means.
+    pub(super) whole: bool,
+    /// The parts that were read and can be checked.
+    pub(super) read: Parts,
+}
+
+/// What could be read of a file.
+pub(super) struct Parts {
+    pub(super) cluster: bool,
+    pub(super) reader: bool,
+    pub(super) load: bool,
+    pub(super) topics: bool,
+    /// One for each step.
+    pub(super) steps: Vec<bool>,
+}
+
+/// Reads a plan, as far as it can be read (the sink knows what could not); `None` where the tree is no table.
+pub(super) fn plan(root: &Node, id: String, story: &str, sink: &Sink<'_>) -> Option<Draft> {
     let before = sink.count();
     let top = Section::new("the file", root, sink)?;
     if let Some(format) = top.required::<u32>("format", "`format = 1`")
@@ -49,9 +69,19 @@ pub(super) fn plan(root: &Node, id: String, story: &str, sink: &Sink<'_>) -> Opt
     let tags = top.or("tags", vec!["quick".to_owned()]);
     let phase = top.or("phase", Phase::Live);
     let wall = top.length("wall", Some(WALL));
+    // What was wrong in a part is known by how much is wrong since.
+    let count = |from: &mut usize| {
+        let good = sink.count() == *from;
+        *from = sink.count();
+        good
+    };
+    let mut from = sink.count();
     let cluster = cluster(top.table("cluster"));
+    let cluster_read = count(&mut from);
     let reader = reader(top.table("reader"));
+    let reader_read = count(&mut from) && phase.is_some();
     let load = top.table("load").and_then(|section| load(&section));
+    let load_read = count(&mut from);
     let topics = list(&top, "topic", sink, topic);
     if top.node("topic").is_none() {
         sink.push(
@@ -59,25 +89,39 @@ pub(super) fn plan(root: &Node, id: String, story: &str, sink: &Sink<'_>) -> Opt
             "the scenario has no topic (wanted a `[[topic]]` with a `name`)",
         );
     }
+    let topics_read = count(&mut from);
     let steps = list(&top, "step", sink, step);
     let expect = expect(top.table("expect"));
     top.done();
-    if sink.count() > before {
-        return None;
-    }
-    Some(Plan {
-        id,
-        title: title?,
-        story: story.to_owned(),
-        tags: tags?,
-        phase: phase?,
-        cluster: cluster?,
-        reader: reader?,
-        topics,
-        load,
-        steps: named(steps),
-        expect: expect?,
-        wall: wall?,
+    Some(Draft {
+        whole: sink.count() == before,
+        read: Parts {
+            cluster: cluster_read,
+            reader: reader_read,
+            load: load_read,
+            topics: topics_read,
+            steps: steps.iter().map(Option::is_some).collect(),
+        },
+        plan: Plan {
+            id,
+            // A title that was not read is no empty one.
+            title: title.unwrap_or_else(|| "…".to_owned()),
+            story: story.to_owned(),
+            tags: tags.unwrap_or_default(),
+            phase: phase.unwrap_or(Phase::Live),
+            cluster: cluster.or_else(|| self::cluster(None))?,
+            reader: reader.or_else(|| self::reader(None))?,
+            topics: topics.into_iter().flatten().collect(),
+            load,
+            steps: named(
+                steps
+                    .into_iter()
+                    .map(|step| step.unwrap_or_else(Unnamed::unread))
+                    .collect(),
+            ),
+            expect: expect.or_else(|| self::expect(None))?,
+            wall: wall.unwrap_or(WALL),
+        },
     })
 }
 
@@ -192,6 +236,22 @@ fn load(section: &Section<'_>) -> Option<LoadPlan> {
 struct Unnamed {
     name: Option<String>,
     step: Step,
+}
+
+impl Unnamed {
+    /// Stands in the place of a step that could not be read, so that those after it keep theirs.
+    fn unread() -> Self {
+        Self {
+            name: None,
+            step: Step {
+                name: String::new(),
+                when: When::default(),
+                after: None,
+                wait: WAIT,
+                action: Action::HealAll,
+            },
+        }
+    }
 }
 
 fn step(section: &Section<'_>) -> Option<Unnamed> {

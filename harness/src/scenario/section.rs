@@ -11,13 +11,13 @@ use super::diagnostics::{Sink, escaped, unknown};
 use super::duration;
 use super::tree::{Node, Value};
 
-/// Every table of an array of tables.
+/// Every table of an array of tables; `None` for one that could not be read.
 pub(super) fn list<T>(
     top: &Section<'_>,
     key: &str,
     sink: &Sink<'_>,
     mut one: impl FnMut(&Section<'_>) -> Option<T>,
-) -> Vec<T> {
+) -> Vec<Option<T>> {
     let Some(node) = top.node(key) else {
         return Vec::new();
     };
@@ -28,10 +28,11 @@ pub(super) fn list<T>(
     };
     let mut all = Vec::new();
     for item in items {
-        if let Some(section) = Section::new(key, item, sink) {
-            all.extend(one(&section));
+        all.push(Section::new(key, item, sink).and_then(|section| {
+            let read = one(&section);
             section.done();
-        }
+            read
+        }));
     }
     all
 }

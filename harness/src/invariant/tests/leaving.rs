@@ -21,18 +21,6 @@ fn stop_within_its_grace_that_leaves_nothing_holds() {
 }
 
 #[test]
-fn stop_that_a_step_asked_for_is_measured_from_there() {
-    let of = |exit_ms| {
-        history! { plan(Kind::Group);
-            0 => spawned("r1"), 10 => asked(1, "stop"), exit_ms => exited_by("r1", Some(0), None, true),
-            9000 => stage(Stage::Stopping), 9001 => left(Some(0), 0),
-        }
-    };
-    assert_held("stops_cleanly", &of(1_000));
-    assert_violated("stops_cleanly", "r1 took 1490 ms to stop (grace 1000 ms)", &of(1_500));
-}
-
-#[test]
 fn process_that_was_already_gone_decides_nothing() {
     assert_undecided(
         "stops_cleanly",

@@ -175,10 +175,12 @@ impl Connection {
             if down.severed && !down.has_queued() {
                 return End::Severed;
             }
+            if let Some(idle) = &mut idle
+                && (moved || up_wait.wrote || down_wait.wrote)
+            {
+                idle.moved();
+            }
             if moved {
-                if let Some(idle) = &mut idle {
-                    idle.moved();
-                }
                 rounds += 1;
                 if rounds % ROUNDS == 0 {
                     tokio::task::yield_now().await;

@@ -209,7 +209,7 @@ impl Exchange {
             _ => None,
         };
         let ids = &shared.topic_ids;
-        let shown = shared.views.apply((api, version), asked, &mut response, ids);
+        let shown = shared.views.apply(client, (api, version), asked, &mut response, ids);
         let mut injected = shown.injected;
         injected.extend(shared.rules.apply(client, (api, version), &mut response, ids));
         let changed = rewritten.changed || shown.changed || !injected.is_empty();

@@ -48,6 +48,8 @@ pub(super) struct Wait {
     pub(super) until: Option<Instant>,
     /// That another member's SyncGroup goes up.
     pub(super) sync: bool,
+    /// It waits after some bytes were written.
+    pub(super) wrote: bool,
 }
 
 /// What a read came to.
@@ -137,6 +139,7 @@ impl Lane {
             }
             match to.try_write(&head.bytes[..allowed]) {
                 Ok(written) => {
+                    wait.wrote = true;
                     self.bucket.take(written);
                     self.queued -= written;
                     head.bytes.advance(written);

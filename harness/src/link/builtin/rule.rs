@@ -13,12 +13,11 @@ use super::exchange::TopicIds;
 use super::tap::Trouble;
 use crate::link::{AnswerRule, RuleCounts, RuleId, codes};
 
-/// Codes of a fetch session, which stand for the whole response.
-const FETCH_SESSION_CODES: [&str; 4] = [
+/// Codes of a fetch session, which stand for the whole response where the version has sessions.
+const FETCH_SESSION_CODES: [&str; 3] = [
     "FETCH_SESSION_ID_NOT_FOUND",
     "INVALID_FETCH_SESSION_EPOCH",
     "FETCH_SESSION_TOPIC_ID_ERROR",
-    "INCONSISTENT_TOPIC_ID",
 ];
 /// Codes of OffsetFetch that stand for the whole group.
 const GROUP_CODES: [&str; 9] = [
@@ -222,7 +221,7 @@ pub(super) fn strike(
                 }
             }
         }
-        ResponseKind::Fetch(answer) if !aim.topics && FETCH_SESSION_CODES.contains(&name) => {
+        ResponseKind::Fetch(answer) if version >= 7 && !aim.topics && FETCH_SESSION_CODES.contains(&name) => {
             hits.whole();
             if change {
                 answer.error_code = code;
@@ -253,6 +252,7 @@ pub(super) fn strike(
                         partition.error_code = code;
                         partition.timestamp = -1;
                         partition.offset = -1;
+                        partition.leader_epoch = -1;
                     }
                 }
             }
@@ -291,6 +291,9 @@ pub(super) fn strike(
             if change {
                 answer.error_code = code;
                 answer.generation_id = -1;
+                // No protocol is chosen; before version 7 that has no null.
+                answer.protocol_type = None;
+                answer.protocol_name = (version < 7).then(Default::default);
                 answer.leader = Default::default();
                 answer.members.clear();
             }
@@ -300,6 +303,8 @@ pub(super) fn strike(
             if change {
                 answer.error_code = code;
                 answer.assignment = Bytes::new();
+                answer.protocol_type = None;
+                answer.protocol_name = None;
             }
         }
         ResponseKind::Heartbeat(answer) => {

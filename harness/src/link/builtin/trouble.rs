@@ -1,6 +1,6 @@
 //! Error codes in responses.
 
-use kafka_protocol::messages::ResponseKind;
+use kafka_protocol::messages::{ResponseKind, TopicName};
 
 use super::exchange::TopicIds;
 use super::tap::Trouble;
@@ -36,24 +36,14 @@ pub(super) fn of(response: &ResponseKind, ids: &TopicIds) -> Vec<Trouble> {
         }
         ResponseKind::ListOffsets(answer) => {
             for topic in &answer.topics {
-                for partition in &topic.partitions {
-                    found.add_with(
-                        partition.error_code,
-                        || Some(topic.name.to_string()),
-                        Some(partition.partition_index),
-                    );
-                }
+                let codes = topic.partitions.iter().map(|at| (at.error_code, at.partition_index));
+                found.partitions(&topic.name, codes);
             }
         }
         ResponseKind::OffsetForLeaderEpoch(answer) => {
             for topic in &answer.topics {
-                for partition in &topic.partitions {
-                    found.add_with(
-                        partition.error_code,
-                        || Some(topic.topic.to_string()),
-                        Some(partition.partition),
-                    );
-                }
+                let codes = topic.partitions.iter().map(|at| (at.error_code, at.partition));
+                found.partitions(&topic.topic, codes);
             }
         }
         ResponseKind::FindCoordinator(answer) => {
@@ -83,13 +73,8 @@ pub(super) fn of(response: &ResponseKind, ids: &TopicIds) -> Vec<Trouble> {
         ResponseKind::OffsetFetch(answer) => {
             found.add(answer.error_code, None, None);
             for topic in &answer.topics {
-                for partition in &topic.partitions {
-                    found.add_with(
-                        partition.error_code,
-                        || Some(topic.name.to_string()),
-                        Some(partition.partition_index),
-                    );
-                }
+                let codes = topic.partitions.iter().map(|at| (at.error_code, at.partition_index));
+                found.partitions(&topic.name, codes);
             }
             for group in &answer.groups {
                 found.add(group.error_code, None, None);
@@ -111,6 +96,13 @@ struct Found(Vec<Trouble>);
 impl Found {
     fn add(&mut self, code: i16, topic: Option<String>, partition: Option<i32>) {
         self.add_with(code, || topic, partition);
+    }
+
+    /// The codes at the partitions of a topic that is named.
+    fn partitions(&mut self, topic: &TopicName, codes: impl Iterator<Item = (i16, i32)>) {
+        for (code, partition) in codes {
+            self.add_with(code, || Some(topic.to_string()), Some(partition));
+        }
     }
 
     fn add_with(&mut self, code: i16, topic: impl FnOnce() -> Option<String>, partition: Option<i32>) {

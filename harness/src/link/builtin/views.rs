@@ -17,7 +17,7 @@ use super::exchange::TopicIds;
 use super::request::{MetadataAsked, api};
 use super::rule::{Aim, Injected, strike};
 use super::tap::Trouble;
-use crate::link::RuleCounts;
+use crate::link::{PROBE, RuleCounts};
 
 const UNKNOWN_TOPIC_OR_PARTITION: i16 = 3;
 /// What a broker answers where a request names the topic by its id.
@@ -107,6 +107,7 @@ impl Views {
     /// Makes a response say what readers are to see, and returns the codes that were put into it.
     pub(super) fn apply(
         &self,
+        client: &str,
         (api, version): (i16, i16),
         asked: Option<&MetadataAsked>,
         response: &mut ResponseKind,
@@ -115,7 +116,12 @@ impl Views {
         let mut topics = self.lock();
         let mut shown = Shown::default();
         if let ResponseKind::Metadata(answer) = response {
-            metadata(&mut topics, asked, answer, ids, &mut shown);
+            let told = metadata(&topics, asked, answer, ids, &mut shown);
+            for name in told.iter().filter(|_| client != PROBE) {
+                if let Some(view) = topics.get_mut(name) {
+                    view.told += 1;
+                }
+            }
         } else if self.hide_in(api) {
             // From these versions on topics are named by their id.
             let by_id = match api {
@@ -174,13 +180,14 @@ pub(super) struct Shown {
     troubles: Vec<Trouble>,
 }
 
+/// Makes a Metadata answer say what readers are to see, and returns the topics that it tells of.
 fn metadata(
-    topics: &mut HashMap<String, View>,
+    topics: &HashMap<String, View>,
     asked: Option<&MetadataAsked>,
     answer: &mut MetadataResponse,
     ids: &TopicIds,
     shown: &mut Shown,
-) {
+) -> Vec<String> {
     let all = asked.is_some_and(|asked| asked.all);
     let mut told = Vec::new();
     answer.topics.retain_mut(|topic| {
@@ -235,11 +242,7 @@ fn metadata(
                 .map(|(name, _)| name.clone()),
         );
     }
-    for name in told {
-        if let Some(view) = topics.get_mut(&name) {
-            view.told += 1;
-        }
-    }
+    told
 }
 
 /// The answer about a topic that is not there.

@@ -209,6 +209,11 @@ impl ReaderProcess {
         }
     }
 
+    /// Says that a topic has more partitions now: records of them are no broken rule from here on.
+    pub fn partitions_added(&self, topic: &str, to: u32) {
+        self.shared.lock().validator.partitions_added(topic, to);
+    }
+
     /// Stops every process of the group in its tracks (SIGSTOP). Returns the proof: all are in state T.
     ///
     /// # Errors

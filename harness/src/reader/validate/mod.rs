@@ -81,7 +81,7 @@ pub struct Validator {
     /// Name of the command by its id, until its `done`.
     pending: BTreeMap<u64, &'static str>,
     last_asked: u64,
-    /// Topic to its number of partitions, as the last `start` named them.
+    /// Topic to its number of partitions: as the last `start` named them, and what came to it since.
     topics: BTreeMap<String, u32>,
     window_from_us: u64,
     window_lines: u32,
@@ -113,6 +113,13 @@ impl Validator {
                 .iter()
                 .map(|topic| (topic.name.clone(), topic.partitions))
                 .collect();
+        }
+    }
+
+    /// Says that a topic has more partitions now, of which records may come.
+    pub fn partitions_added(&mut self, topic: &str, to: u32) {
+        if let Some(partitions) = self.topics.get_mut(topic) {
+            *partitions = to.max(*partitions);
         }
     }
 

@@ -4,6 +4,7 @@ use brokerfall_report::protocol::Times;
 
 use super::super::diagnostics::{nearest, quoted, unknown};
 use super::super::plan::{Action, TopicPlan};
+use super::super::tree::At;
 use super::{Check, MOST_PARTITIONS};
 use crate::cluster::NodeId;
 use crate::fault::add_partitions::AddPartitions;
@@ -126,8 +127,14 @@ impl Check<'_> {
                 "no broker is struck (name one, or leave `brokers` out for all)",
             );
         }
-        for choice in &partition.brokers {
-            self.broker(n, &["do", "partition", "brokers"], choice);
+        for (i, choice) in partition.brokers.iter().enumerate() {
+            if let BrokerChoice::Node(node) = choice
+                && let Some(text) = self.no_broker(*node)
+            {
+                let step = [At::Key("step"), At::Index(n)];
+                let place = ["do", "partition", "brokers"].map(At::Key);
+                self.at(&[&step[..], &place, &[At::Index(i)]].concat(), text);
+            }
         }
         match (partition.mode, partition.bytes_per_s) {
             (Mode::Throttle, None) => at("mode", "mode `throttle` lacks `bytes-per-s` (wanted 1 at least)"),

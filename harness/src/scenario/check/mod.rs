@@ -9,7 +9,8 @@ use brokerfall_report::history::Phase;
 use brokerfall_report::protocol::Kind;
 
 use super::diagnostics::{Sink, nearest, quoted, unknown};
-use super::plan::{Action, Plan, Step, TopicPlan, When};
+use super::plan::{Action, Plan, ReaderPlan, Step, TopicPlan, When};
+use super::read::Draft;
 use super::tree::{At, Node};
 use crate::cluster::NodeId;
 use crate::fault::FaultSpec;
@@ -21,17 +22,39 @@ const MOST_PARTITIONS: u32 = 1000;
 /// The least `segment.bytes` that brokers take: 14 bytes up to Kafka 3.9, 1 MiB since (KIP-1030).
 const LEAST_SEGMENT: u64 = 14;
 
-/// Says everything that makes the plan impossible.
-pub(super) fn plan(plan: &Plan, root: &Node, sink: &Sink<'_>) {
+/// Says everything that makes the plan impossible, as far as it was read: what could not be read is not checked, and
+/// neither is what depends on it.
+pub(super) fn draft(draft: &Draft, root: &Node, sink: &Sink<'_>) {
+    let Draft { plan, whole, read } = draft;
     let check = Check { plan, root, sink };
+    let all_steps = read.steps.iter().all(|read| *read);
     check.whole();
-    check.topics();
-    check.triggers();
-    check.names_and_heals();
-    for (n, step) in plan.steps.iter().enumerate() {
-        check.action(n, step);
+    if read.cluster && read.reader {
+        check.cluster();
     }
-    check.kinds();
+    if read.reader {
+        check.reader();
+    }
+    if read.load && read.reader {
+        check.load(all_steps);
+    }
+    if read.topics && read.cluster {
+        check.topics();
+    }
+    if all_steps {
+        check.steps();
+        check.names_and_heals();
+    }
+    let steps = plan.steps.iter().enumerate().zip(&read.steps);
+    for ((n, step), _) in steps.filter(|(_, read)| **read) {
+        check.trigger(n, step);
+        if read.cluster && read.topics && read.reader {
+            check.action(n, step);
+        }
+    }
+    if *whole {
+        check.kinds();
+    }
 }
 
 struct Check<'a> {
@@ -65,9 +88,7 @@ impl Check<'_> {
     }
 
     fn whole(&self) {
-        let Plan {
-            cluster, load, expect, ..
-        } = self.plan;
+        let expect = &self.plan.expect;
         if self.plan.title.trim().is_empty() || self.plan.title.chars().any(char::is_control) {
             self.at_top(
                 &["title"],
@@ -77,35 +98,6 @@ impl Check<'_> {
         if let Some(tag) = self.plan.tags.iter().find(|tag| !is_word(tag)) {
             let text = format!("tag {} is no word (wanted letters, digits, `.`, `_`, `-`)", quoted(tag));
             self.at_top(&["tags"], text);
-        }
-        if !(1..=3).contains(&cluster.brokers) {
-            let text = format!("a cluster of {} brokers cannot be had (wanted 1 to 3)", cluster.brokers);
-            self.at_top(&["cluster", "brokers"], text);
-        }
-        self.cluster();
-        self.reader();
-        if let Some(load) = load {
-            if self.plan.quiet() {
-                self.at_top(&["load"], self.quiet_rule("load"));
-            }
-            if !(load.per_second > 0.0 && load.per_second <= 100_000.0) {
-                let text = format!(
-                    "a rate of {} records a second cannot be kept (wanted above 0, at most 100000)",
-                    load.per_second
-                );
-                self.at_top(&["load", "rate"], text);
-            }
-            if let Some(until) = &load.until
-                && !self.plan.steps.iter().any(|step| step.name == *until)
-            {
-                let names = self.plan.steps.iter().map(|step| step.name.as_str());
-                let hint = match nearest(until, names.chain(["end"])) {
-                    Some(near) => format!("did you mean {}?", quoted(near)),
-                    None => "wanted \"end\" or the name of a step".to_owned(),
-                };
-                let text = format!("load until an unknown step {} ({hint})", quoted(until));
-                self.at_top(&["load", "until"], text);
-            }
         }
         if self.plan.wall.is_zero() {
             self.at_top(
@@ -123,6 +115,10 @@ impl Check<'_> {
 
     fn cluster(&self) {
         let cluster = &self.plan.cluster;
+        if !(1..=3).contains(&cluster.brokers) {
+            let text = format!("a cluster of {} brokers cannot be had (wanted 1 to 3)", cluster.brokers);
+            self.at_top(&["cluster", "brokers"], text);
+        }
         if cluster.idle.is_some_and(|idle| idle.is_zero()) {
             self.at_top(
                 &["cluster", "idle"],
@@ -142,8 +138,46 @@ impl Check<'_> {
         }
     }
 
+    fn load(&self, steps_are_known: bool) {
+        let Some(load) = &self.plan.load else { return };
+        if self.plan.quiet() {
+            self.at_top(&["load"], self.quiet_rule("load"));
+        }
+        if !(load.per_second > 0.0 && load.per_second <= 100_000.0) {
+            let text = format!(
+                "a rate of {} records a second cannot be kept (wanted above 0, at most 100000)",
+                load.per_second
+            );
+            self.at_top(&["load", "rate"], text);
+        }
+        if steps_are_known
+            && let Some(until) = &load.until
+            && !self.plan.steps.iter().any(|step| step.name == *until)
+        {
+            let names = self.plan.steps.iter().map(|step| step.name.as_str());
+            let hint = match nearest(until, names.chain(["end"])) {
+                Some(near) => format!("did you mean {}?", quoted(near)),
+                None => "wanted \"end\" or the name of a step".to_owned(),
+            };
+            let text = format!("load until an unknown step {} ({hint})", quoted(until));
+            self.at_top(&["load", "until"], text);
+        }
+    }
+
     fn reader(&self) {
         let reader = &self.plan.reader;
+        let phase = self.plan.phase;
+        if let Some(kind) = reader.kind
+            && kind != Kind::Group
+            && matches!(phase, Phase::Commit | Phase::Rebalance)
+        {
+            let text = format!(
+                "a reader of kind `{}` has no phase `{}` (set `kind = \"group\"`)",
+                kind.name(),
+                phase.name()
+            );
+            self.at_top(&["phase"], text);
+        }
         if reader.members == 0 {
             self.at_top(
                 &["reader", "members"],
@@ -294,60 +328,60 @@ impl Check<'_> {
         }
     }
 
-    fn triggers(&self) {
+    fn trigger(&self, n: usize, step: &Step) {
+        let when = &step.when;
+        let only_start = When {
+            before_start: true,
+            ..When::default()
+        };
+        if when.before_start && *when != only_start {
+            self.at_step(
+                n,
+                &["when"],
+                "nothing is read before the start (drop `before-start` or the other triggers)",
+            );
+        }
+        if when.delivered == Some(0) {
+            self.at_step(
+                n,
+                &["when", "delivered"],
+                "0 records are delivered at any time (wanted 1 at least)",
+            );
+        }
+        if let Some(wire) = &when.wire {
+            if wire.count == 0 {
+                self.at_step(
+                    n,
+                    &["when", "wire", "count"],
+                    "0 requests are seen at any time (wanted 1 at least)",
+                );
+            }
+            let apis: Vec<&str> = API_NAMES.iter().map(|(_, name)| name.as_str()).collect();
+            if !apis.contains(&wire.api.as_str()) {
+                self.at_step(n, &["when", "wire", "api"], unknown("api", &wire.api, &apis));
+            }
+        }
+        if step.wait.is_zero() {
+            self.at_step(
+                n,
+                &["wait"],
+                "a wait of no length is over before it begins (wanted \"1s\" at least)",
+            );
+        }
+    }
+
+    /// Whether the order of the steps makes sense.
+    fn steps(&self) {
         let mut started = false;
         for (n, step) in self.plan.steps.iter().enumerate() {
-            let when = &step.when;
-            if when.before_start {
-                if started {
-                    self.at_step(
-                        n,
-                        &["when", "before-start"],
-                        "`before-start` after a step that waits for the reader (move it to the front)",
-                    );
-                }
-                if *when
-                    != (When {
-                        before_start: true,
-                        ..When::default()
-                    })
-                {
-                    self.at_step(
-                        n,
-                        &["when"],
-                        "nothing is read before the start (drop `before-start` or the other triggers)",
-                    );
-                }
-            } else {
-                started = true;
-            }
-            if when.delivered == Some(0) {
+            if step.when.before_start && started {
                 self.at_step(
                     n,
-                    &["when", "delivered"],
-                    "0 records are delivered at any time (wanted 1 at least)",
+                    &["when", "before-start"],
+                    "`before-start` after a step that waits for the reader (move it to the front)",
                 );
             }
-            if let Some(wire) = &when.wire {
-                if wire.count == 0 {
-                    self.at_step(
-                        n,
-                        &["when", "wire", "count"],
-                        "0 requests are seen at any time (wanted 1 at least)",
-                    );
-                }
-                let apis: Vec<&str> = API_NAMES.iter().map(|(_, name)| name.as_str()).collect();
-                if !apis.contains(&wire.api.as_str()) {
-                    self.at_step(n, &["when", "wire", "api"], unknown("api", &wire.api, &apis));
-                }
-            }
-            if step.wait.is_zero() {
-                self.at_step(
-                    n,
-                    &["wait"],
-                    "a wait of no length is over before it begins (wanted \"1s\" at least)",
-                );
-            }
+            started |= !step.when.before_start;
         }
         let first_fault = self
             .plan
@@ -492,14 +526,37 @@ impl Check<'_> {
         if !self.plan.kinds().is_empty() || self.plan.reader.members == 0 {
             return;
         }
+        // What else contradicts the kind is said where it stands.
+        let bare = Plan {
+            phase: Phase::Live,
+            reader: ReaderPlan {
+                members: 1,
+                session: None,
+                heartbeat: None,
+                max_poll: None,
+                ..self.plan.reader.clone()
+            },
+            ..self.plan.clone()
+        };
         for (n, step) in self.plan.steps.iter().enumerate() {
             let alone = Plan {
                 steps: vec![step.clone()],
-                ..self.plan.clone()
+                ..bare.clone()
             };
-            if let Some(kind) = self.plan.reader.kind
-                && alone.kinds().is_empty()
-            {
+            let always = Plan {
+                steps: vec![Step {
+                    when: When::default(),
+                    ..step.clone()
+                }],
+                ..bare.clone()
+            };
+            let Some(kind) = self.plan.reader.kind else { continue };
+            if alone.kinds().is_empty() && !always.kinds().is_empty() {
+                let text = format!("a reader of kind `{}` never meets this", kind.name());
+                self.at_step(n, &["when"], text);
+                return;
+            }
+            if alone.kinds().is_empty() {
                 let text = format!(
                     "a reader of kind `{}` cannot be part of this ({})",
                     kind.name(),

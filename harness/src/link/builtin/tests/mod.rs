@@ -1,6 +1,7 @@
 //! Requests and responses encoded as clients and brokers do, taken through an [`Exchange`].
 
 mod answers;
+mod codes;
 mod rules;
 mod taps;
 mod views;
