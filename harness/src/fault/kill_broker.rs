@@ -9,10 +9,6 @@ use crate::cluster::{ClusterError, NodeId};
 use crate::history::facts::Facts;
 use crate::run::rig::Rig;
 
-/// A reader that was told to start has tried every broker that it was given within this time: connects that are refused
-/// take no time, and the slowest client waits 1 s before it tries again.
-const TRIED_US: u64 = 1_000_000;
-
 /// `kill-broker = { broker = "leader" }`, or for good: `kill-broker = { broker = 3, for-good = true }`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -85,7 +81,7 @@ impl Fault for KillBroker {
                     ));
                 }
                 if nobody_left {
-                    refused_at_start(facts, mark)
+                    super::refused_at_start(facts, mark)
                 } else {
                     told_of_another(facts, mark, &charge)
                 }
@@ -118,31 +114,6 @@ async fn in_charge(rig: &Rig, nodes: &[NodeId]) -> Result<Vec<(Place, NodeId)>, 
     }
     charge.retain(|(_, node)| nodes.contains(node));
     Ok(charge)
-}
-
-/// A reader that starts while no broker is up: a port that refuses shows nobody who knocks, so it is shown by what the
-/// reader says, or by no connection of it coming although it has been told to start.
-fn refused_at_start(facts: &Facts, mark: u64) -> Option<String> {
-    let asked = facts
-        .asked()
-        .iter()
-        .find(|asked| asked.command == "start" && asked.at.n >= mark)?;
-    let member = &asked.member;
-    let connections = facts.wire().connections.iter();
-    if connections
-        .filter(|one| one.at.n >= mark)
-        .any(|one| one.client == *member)
-    {
-        return None;
-    }
-    if facts.errors().iter().any(|(at, ..)| at.n > asked.at.n) {
-        return Some(format!(
-            "{member} was told to start, reached no broker and reported an error"
-        ));
-    }
-    (facts.now().us >= asked.at.us.saturating_add(TRIED_US)).then(|| {
-        format!("{member} was told to start, and no connection of it came while every port that it was given refused")
-    })
 }
 
 /// A reader without a connection to the dead broker: it was sent elsewhere for what that broker led or coordinated.

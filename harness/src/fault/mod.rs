@@ -285,6 +285,35 @@ fn pids(readers: &[Arc<ReaderProcess>]) -> String {
         .join(", ")
 }
 
+/// A reader that was told to start has tried every broker that it was given within this time: connects that are refused
+/// take no time, and the slowest client waits 1 s before it tries again.
+const TRIED_US: u64 = 1_000_000;
+
+/// A reader that starts while no broker lets it in: a port that refuses shows nobody who knocks, so it is shown by what the
+/// reader says, or by no connection of it coming although it has been told to start.
+fn refused_at_start(facts: &Facts, mark: u64) -> Option<String> {
+    let asked = facts
+        .asked()
+        .iter()
+        .find(|asked| asked.command == "start" && asked.at.n >= mark)?;
+    let member = &asked.member;
+    let connections = facts.wire().connections.iter();
+    if connections
+        .filter(|one| one.at.n >= mark)
+        .any(|one| one.client == *member)
+    {
+        return None;
+    }
+    if facts.errors().iter().any(|(at, ..)| at.n > asked.at.n) {
+        return Some(format!(
+            "{member} was told to start, reached no broker and reported an error"
+        ));
+    }
+    (facts.now().us >= asked.at.us.saturating_add(TRIED_US)).then(|| {
+        format!("{member} was told to start, and no connection of it came while every port that it was given refused")
+    })
+}
+
 /// Evidence of grade `felt` that serves every fault: the reader itself showed that something was wrong.
 pub(crate) fn reaction() -> Feel {
     Box::new(Facts::reaction_since)

@@ -68,8 +68,10 @@ impl Fault for MoveCoordinator {
                     .standings
                     .iter()
                     .find(|it| it.at.n > since.n && well(&it.change));
-                match answered {
-                    Some(it) => Some(format!("the new coordinator answered {}", it.client)),
+                let committed = || facts.commits().iter().find(|it| it.on_wire && it.at.n > since.n);
+                let client = answered.map(|it| &it.client).or_else(|| Some(&committed()?.member));
+                match client {
+                    Some(client) => Some(format!("the new coordinator answered {client}")),
                     None => reaction()(facts, since),
                 }
             }),

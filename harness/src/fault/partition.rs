@@ -7,7 +7,7 @@ use brokerfall_report::history::ConnectionChange;
 use brokerfall_report::protocol::Times;
 use serde::{Deserialize, Serialize};
 
-use super::{BrokerChoice, Fault, FaultError, Heal, Injected, Look, list, reaction};
+use super::{BrokerChoice, Fault, FaultError, Heal, Injected, Look, list, reaction, refused_at_start};
 use crate::cluster::NodeId;
 use crate::link::{self, Cut, CutHeal, CutId, CutMode, Direction, codes};
 use crate::run::rig::Rig;
@@ -297,7 +297,7 @@ impl Cutting {
         };
         Ok(Injected {
             proof,
-            delivered: delivered(&cut, mark),
+            delivered: delivered(&cut, mark, cut.nodes.len() == rig.cluster.brokers().len()),
             felt: reaction(),
             strikes_later: matches!(cut.mode, CutMode::MidResponse { .. }),
             heal: Box::new(Self { id, cut }),
@@ -307,7 +307,7 @@ impl Cutting {
 
 /// A hold hits the reader when traffic or a connect waits, a reset or refusal when a connection is closed, a throttle or
 /// delay when bytes have passed through it, a cut when as many responses were cut as it was asked for.
-fn delivered(cut: &Cut, mark: u64) -> Look {
+fn delivered(cut: &Cut, mark: u64, everywhere: bool) -> Look {
     let nodes = cut.nodes.clone();
     let mode = cut.mode;
     Box::new(move |facts| {
@@ -328,7 +328,11 @@ fn delivered(cut: &Cut, mark: u64) -> Look {
             }
             CutMode::Reset | CutMode::Refuse => {
                 let reset = count(ConnectionChange::ResetByLink) + count(ConnectionChange::TurnedAway);
-                (reset > 0).then(|| format!("{reset} connection(s) of the reader were reset or turned away"))
+                match (reset, mode) {
+                    (0, CutMode::Refuse) if everywhere => refused_at_start(facts, mark),
+                    (0, _) => None,
+                    _ => Some(format!("{reset} connection(s) of the reader were reset or turned away")),
+                }
             }
             CutMode::Throttle { .. } | CutMode::Delay { .. } => {
                 let slowed = count(ConnectionChange::Slowed);

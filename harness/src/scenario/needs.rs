@@ -288,7 +288,7 @@ impl Plan {
     }
 
     /// Whether the last that its steps do to the reader's life is to tell it to close.
-    fn ends_closed(&self) -> bool {
+    pub(crate) fn ends_closed(&self) -> bool {
         let last = self.steps.iter().rev().find_map(|step| match &step.action {
             Action::Ask { what: Ask::Stop, .. } => Some(true),
             Action::Restart(_) => Some(false),

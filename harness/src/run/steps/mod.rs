@@ -47,8 +47,9 @@ pub(super) async fn carry_out(rig: Arc<Rig>) -> Result<(), RunError> {
     rig.recorder.record(Event::Stage(Stage::Healing));
     faults::heal(&rig, Released::Everything).await?;
     course.conclude(&rig);
-    if !healthy {
-        // The run is void: nothing that a recovery window or a cure could show would be judged.
+    if !healthy || rig.plan.ends_closed() {
+        // The run is void, or its reader is gone because a step said so: nothing that a recovery window or a cure could
+        // show would be judged.
         return finish::stop(&rig).await;
     }
     finish::finish(&rig).await
