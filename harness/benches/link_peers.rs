@@ -19,7 +19,7 @@ use lab::wire::{self, Client};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
-const ROUNDS: usize = 11;
+const ROUNDS: usize = 21;
 /// Bytes of one bulk cell.
 const BULK: usize = 256 << 20;
 const ROUND_TRIPS: usize = 4_000;
