@@ -6,7 +6,7 @@ use kafka_protocol::messages::ApiKey;
 /// Longest frame that is taken for one. Brokers accept requests of 100 MiB; "GET " read as a length is 1.1 GB.
 const MAX_FRAME: usize = 128 << 20;
 /// Room made for one read, and the most where much comes: a read of many frames costs one system call and one wake-up
-/// instead of many. Answers of 64 KiB pass at 0.52 of the direct speed instead of 0.49, and cost a fifth less CPU. Where
+/// instead of many. Answers of 64 KiB pass at about 0.52 of the direct speed instead of 0.49, and cost a fifth less CPU. Where
 /// little comes, short frames share a buffer.
 const READ: usize = 64 << 10;
 const READ_MOST: usize = 256 << 10;
