@@ -41,6 +41,11 @@ impl Runs {
         }
     }
 
+    /// The runs themselves, for reading lines into them.
+    pub(crate) fn raw(&mut self) -> &mut Vec<[u64; 2]> {
+        &mut self.0
+    }
+
     /// The runs as they are.
     pub fn as_slice(&self) -> &[[u64; 2]] {
         &self.0

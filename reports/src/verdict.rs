@@ -122,13 +122,93 @@ impl Verdict {
 
 /// Why a run proves nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "StoredVoidReason")]
 pub struct VoidReason {
-    /// Whose doing it was.
+    /// Where it lies.
     pub whose: VoidWhose,
+    /// Who can mend it.
+    pub by: VoidBy,
     /// One sentence.
     pub text: String,
     /// Events that show it.
     pub events: Vec<u64>,
+}
+
+impl VoidReason {
+    /// A reason that is mended by whom it mostly is.
+    pub fn new(whose: VoidWhose, text: String, events: Vec<u64>) -> Self {
+        Self {
+            whose,
+            by: whose.by(),
+            text,
+            events,
+        }
+    }
+
+    /// The same, mended by somebody else.
+    #[must_use]
+    pub fn by(self, by: VoidBy) -> Self {
+        Self { by, ..self }
+    }
+}
+
+/// A reason as earlier versions wrote it: without `by`.
+#[derive(Deserialize)]
+struct StoredVoidReason {
+    whose: VoidWhose,
+    #[serde(default)]
+    by: Option<VoidBy>,
+    text: String,
+    events: Vec<u64>,
+}
+
+impl From<StoredVoidReason> for VoidReason {
+    fn from(stored: StoredVoidReason) -> Self {
+        let by = stored.by.unwrap_or(stored.whose.by());
+        Self::new(stored.whose, stored.text, stored.events).by(by)
+    }
+}
+
+/// Who can mend what makes a run void.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum VoidBy {
+    /// Whoever wrote the reader's adapter.
+    Adapter,
+    /// Whoever set the reader up: it did not come up or catch up before the first fault.
+    Reader,
+    /// Whoever wrote the scenario: a fault missed its moment, a trigger was never met, what it names cannot be decided.
+    Scenario,
+    /// The machine, the cluster, or whoever ended the run.
+    Environment,
+    /// The harness: it could not prove what it did, or a judge crashed.
+    Harness,
+}
+
+impl VoidBy {
+    /// The name used in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            VoidBy::Adapter => "adapter",
+            VoidBy::Reader => "reader",
+            VoidBy::Scenario => "scenario",
+            VoidBy::Environment => "environment",
+            VoidBy::Harness => "harness",
+        }
+    }
+}
+
+impl VoidWhose {
+    /// Who mostly can mend it.
+    fn by(self) -> VoidBy {
+        match self {
+            VoidWhose::Adapter => VoidBy::Adapter,
+            VoidWhose::Reader => VoidBy::Reader,
+            VoidWhose::Evidence | VoidWhose::Undecided => VoidBy::Scenario,
+            VoidWhose::Cluster | VoidWhose::Machine => VoidBy::Environment,
+            VoidWhose::Judge => VoidBy::Harness,
+        }
+    }
 }
 
 /// Whose doing a void run is.

@@ -2,7 +2,7 @@
 
 use crate::exception::Origin;
 use crate::history::{ConnectionChange, FailureOf, Grade, Proof, Renewed, Stage};
-use crate::verdict::VoidWhose;
+use crate::verdict::{VoidReason, VoidWhose};
 
 pub(crate) fn stage(stage: Stage) -> &'static str {
     match stage {
@@ -63,7 +63,16 @@ pub(crate) fn connection(change: ConnectionChange) -> &'static str {
     }
 }
 
-pub(crate) fn whose(whose: VoidWhose) -> &'static str {
+/// Who can mend it, where it lies, and the sentence.
+pub(crate) fn void(void: &VoidReason) -> String {
+    let (by, whose) = (void.by.name(), whose(void.whose));
+    if by == whose {
+        return format!("{by}: {}", void.text);
+    }
+    format!("{by} ({whose}): {}", void.text)
+}
+
+fn whose(whose: VoidWhose) -> &'static str {
     match whose {
         VoidWhose::Adapter => "adapter",
         VoidWhose::Reader => "reader",

@@ -2,7 +2,7 @@
 
 pub mod mutants;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use brokerfall::reader::Launch;
 use brokerfall::reader::catalogue::{ReaderError, Readers};
@@ -32,13 +32,24 @@ pub fn launch(adapter: &Path, mode: &str) -> Launch {
     }
 }
 
-/// A version of ktables to start, with `--with` and `--runtime`, or `None` (said aloud) where its environment cannot be had
-/// on this machine.
+/// A version of ktables to start, with `--with` and `--runtime`; see [`provisioned`].
+pub fn ktables(version: &str, with: &[&str], runtime: Option<&str>, cache: &Path) -> Option<Launch> {
+    provisioned(&format!("ktables@{version}"), &[], with, runtime, cache).map(|mut launches| launches.remove(0))
+}
+
+/// A reader to start as each of its kinds, or `None` (said aloud) where its environment cannot be had on this machine.
+/// `dirs` hold manifests beside the bundled ones.
 ///
 /// # Panics
 /// When it cannot be had for any other reason; on CI, where the index is in reach, for every reason.
 #[expect(clippy::print_stdout, reason = "tests show what is installed and what is skipped")]
-pub fn ktables(version: &str, with: &[&str], runtime: Option<&str>, cache: &Path) -> Option<Launch> {
+pub fn provisioned(
+    spec: &str,
+    dirs: &[PathBuf],
+    with: &[&str],
+    runtime: Option<&str>,
+    cache: &Path,
+) -> Option<Vec<Launch>> {
     let options = ProvisionOptions {
         with: with.iter().map(|&one| one.to_owned()).collect(),
         runtime: runtime.map(str::to_owned),
@@ -46,13 +57,15 @@ pub fn ktables(version: &str, with: &[&str], runtime: Option<&str>, cache: &Path
         progress: &|step| println!("{step}"),
         ..ProvisionOptions::default()
     };
-    let readers = Readers::load(&[]).expect("the embedded manifests are sound");
-    match readers.resolve(&format!("ktables@{version}"), &options) {
-        Ok(mut launches) => Some(launches.remove(0)),
+    match Readers::load(dirs)
+        .expect("the manifests are sound")
+        .resolve(spec, &options)
+    {
+        Ok(launches) => Some(launches),
         Err(error @ (ReaderError::NoRuntime { .. } | ReaderError::Provision { .. }))
             if std::env::var_os("CI").is_none() =>
         {
-            println!("skipped: ktables {version} cannot be installed here: {error}");
+            println!("skipped: {spec} cannot be installed here: {error}");
             None
         }
         Err(error) => panic!("{error}"),

@@ -4,14 +4,17 @@
     sdk = brokerfall_adapter.Session()      # before the library is imported: stdout now belongs to the protocol
     import the_library
 
-    class Adapter(brokerfall_adapter.AsyncAdapter):
-        ...                                 # start, stop and whatever else the library offers
+    class Adapter(brokerfall_adapter.AsyncAdapter):     # or ThreadAdapter, for a library that blocks
+        ...                                 # start, read, stop and whatever else the library offers
 
-    sdk.run(Adapter(sdk))
+    sdk.run(Adapter())
+
+`skeleton_asyncio.py` and `skeleton_threads.py` are whole adapters to begin with.
 
 Threads: the main thread runs the asyncio loop, `commands` reads stdin (and ends the process at its end, even while the
-loop blocks), `ticker` flushes records and sends heartbeats. Deliberately not here: retries, exception handling on behalf
-of a library, or any judgement.
+loop blocks), `ticker` flushes records and sends heartbeats. A `ThreadAdapter` has its reading loop on `reader`, and each of
+its commands on a thread of its own. Deliberately not here: retries, exception handling on behalf of a library, or any
+judgement.
 """
 
 import asyncio
@@ -19,6 +22,7 @@ import builtins
 import collections
 import contextlib
 import errno as os_errno
+import functools
 import importlib
 import importlib.metadata
 import json
@@ -39,6 +43,8 @@ FLUSH_S = 0.1
 FLUSH_RECORDS = 10_000
 FLUSH_RUNS = 500
 SNAPSHOT_ENTRIES = 1_000
+# What the library's own close is told it may take when `restart` throws the object away.
+RESTART_GRACE_MS = 3_000
 DELETED_KEYS = 1_000
 
 # Limits on what others' exceptions and logs may cost.
@@ -565,7 +571,7 @@ class Session:
         self.arms = Arms(self.emitter, self.frames)
         #: Decorator for user callbacks: their frames are told from the adapter's.
         self.callback = self.frames.callback
-        self._loop_turned = None
+        self._turned_at = None
         logging.root.addHandler(LogToEvents(self.emitter))
         logging.root.setLevel(logging.INFO)
         # An exception that ends a thread is only printed: it reaches no caller, so it is the log's.
@@ -574,6 +580,11 @@ class Session:
     def delivered(self, *arguments, **fields):
         """See `Emitter.delivered`."""
         self.emitter.delivered(*arguments, **fields)
+
+    def turned(self):
+        """To be called in every turn of a reading loop on a thread: its age is what heartbeats tell. The loop of asyncio
+        is stamped by the SDK."""
+        self._turned_at = time.monotonic()
 
     def run(self, adapter):
         """Says hello and serves commands until `stop`, the end of stdin, or the library ends the process."""
@@ -601,7 +612,8 @@ class Session:
         loop = asyncio.get_running_loop()
         ended = loop.create_future()
         running = {}
-        server = _Server(self, adapter, running, ended)
+        threaded = isinstance(adapter, ThreadAdapter)
+        server = _Server(self, _Threaded(self, adapter) if threaded else adapter, running, ended)
 
         def take(request):
             task = loop.create_task(server.answer(request))
@@ -610,13 +622,14 @@ class Session:
 
         threading.Thread(target=self._read_commands, args=(loop, take), name="commands", daemon=True).start()
         threading.Thread(target=self._tick, args=(adapter,), name="ticker", daemon=True).start()
-        turning = loop.create_task(self._turn(adapter))
+        turning = loop.create_task(self._turn(adapter, stamps=not threaded))
         await ended
         turning.cancel()
 
-    async def _turn(self, adapter):
+    async def _turn(self, adapter, stamps):
         while True:
-            self._loop_turned = time.monotonic()
+            if stamps:
+                self.turned()
             self.watch(adapter)
             await asyncio.sleep(0.05)
 
@@ -661,10 +674,9 @@ class Session:
             if now >= beat:
                 beat = now + HEARTBEAT_S
                 self.watch(adapter)
-                turned = self._loop_turned
+                turned = self._turned_at
                 age = None if turned is None else (time.monotonic() - turned) * 1000.0
                 try:
-                    # An adapter whose library reads on a thread of its own stamps that loop and says its age itself.
                     emitter.emit("heartbeat", **{"state": "none", "claims": {}, "loop_age_ms": age, **adapter.heartbeat()})
                 except Exception as exc:
                     # A bug of the adapter's; the thread must live, or the reader would look dead.
@@ -690,6 +702,8 @@ class _Server:
         self._adapter = adapter
         self._running = running
         self._ended = ended
+        self._start = None
+        self._reading = None
 
     async def answer(self, request):
         command, number = request["command"], request["id"]
@@ -713,17 +727,23 @@ class _Server:
     async def _carry_out(self, command, request):
         adapter, emitter = self._adapter, self._session.emitter
         if command == "start":
-            await adapter.start(request)
-            self._session.watch(adapter)
-            emitter.emit("started")
+            self._start = request
+            await self._open()
         elif command == "restart":
+            if self._start is None:
+                raise Unsupported("restart before start")
             await self._cut_short(lambda other: other in ("start", "restart"))
-            await adapter.restart()
-            self._session.watch(adapter)
-            emitter.emit("started")
+            try:
+                await self._close(RESTART_GRACE_MS)
+            except (SystemExit, KeyboardInterrupt, asyncio.CancelledError):
+                raise
+            except BaseException as exc:
+                # The object is thrown away, whatever its close raised.
+                emitter.error(exc, "reader")
+            await self._open()
         elif command == "stop":
             await self._cut_short(lambda other: other in ("start", "restart"))
-            await adapter.stop(request["grace_ms"])
+            await self._close(request["grace_ms"])
             # What the library woke by closing answers by itself; the rest is cancelled.
             await self._cut_short(lambda other: other != "stop", patience=0.2)
         elif command == "snapshot":
@@ -741,6 +761,44 @@ class _Server:
             raise Unsupported(f"unknown command `{command}`")
         return {}
 
+    async def _open(self):
+        adapter, emitter = self._adapter, self._session.emitter
+        emitter.next_incarnation()
+        await adapter.start(self._start)
+        self._session.watch(adapter)
+        emitter.emit("started")
+        if adapter.reads():
+            self._reading = asyncio.create_task(self._read())
+
+    async def _close(self, grace_ms):
+        """Ends the reading loop as an application would that is told to end, then closes what is left open. Raises what
+        either of them raised."""
+        reading, self._reading = self._reading, None
+        try:
+            if reading is not None:
+                reading.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await reading
+        finally:
+            await self._adapter.stop(grace_ms)
+
+    async def _read(self):
+        emitter = self._session.emitter
+        me = asyncio.current_task()
+        try:
+            await self._adapter.read()
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as exc:
+            if self._reading is not me:
+                raise  # It was told to end: the answer to `stop` says what came of it.
+            self._session.watch(self._adapter)
+            emitter.error(exc, "poll", fatal=True)
+            emitter.emit("stopped", reason=f"{type_name(type(exc))} left the reading loop", exception=exception_tree(exc, self._session.frames))
+        else:
+            if self._reading is me:
+                emitter.emit("stopped", reason="the reading loop returned")
+
     async def _cut_short(self, which, patience=0.0):
         """Cancels other commands in flight, as an application that closes would, and waits until they are answered."""
         me = asyncio.current_task()
@@ -753,26 +811,43 @@ class _Server:
             await asyncio.wait(tasks)
 
 
-class AsyncAdapter:
-    """What an adapter for an asyncio library fills in. What a library does not offer stays as it is here, and out of
-    `capabilities`. Methods raise what the library raises."""
+class _Adapter:
+    """What every adapter says of its library."""
 
     #: `name version` of the library and of the Kafka client below it.
     library = "unnamed"
     client = "unnamed"
     kinds = ()
+    #: `restart` can be claimed by every adapter whose `start` can be called again after `stop`.
     capabilities = ()
 
+    def watch(self):
+        """Looks at public properties and emits what changed. Called often, on the loop and on the ticker's thread."""
+
+    def heartbeat(self):
+        """`state`, `claims`, `counters` and so on, from any thread, without touching the loop."""
+        return {}
+
+    def reads(self):
+        """Whether the reading loop is the adapter's. A library that reads by itself calls back."""
+        return type(self).read not in (AsyncAdapter.read, ThreadAdapter.read)
+
+
+class AsyncAdapter(_Adapter):
+    """What an adapter for an asyncio library fills in. What a library does not offer stays as it is here, and out of
+    `capabilities`. Methods raise what the library raises."""
+
     async def start(self, start):
-        """Builds the reader (after `emitter.next_incarnation()`) and starts it as its documentation shows."""
+        """Builds the reader and starts it as its documentation shows."""
         raise NotImplementedError
+
+    async def read(self):
+        """The reading loop, where the application has it: from `start` until it is cancelled. Left alone where the
+        library calls back."""
 
     async def stop(self, grace_ms):
-        """Calls the library's own close."""
+        """Calls the library's own close; `read` has ended by then. Also after a `start` that was cut short."""
         raise NotImplementedError
-
-    async def restart(self):
-        raise Unsupported("restart")
 
     async def snapshot(self):
         """Pairs of key and record id."""
@@ -787,9 +862,94 @@ class AsyncAdapter:
     async def commit(self):
         raise Unsupported("commit")
 
-    def watch(self):
-        """Looks at public properties and emits what changed. Called often, on the loop and on the ticker's thread."""
 
-    def heartbeat(self):
-        """`state`, `claims`, `counters` and so on, from any thread, without touching the loop."""
-        return {}
+class ThreadAdapter(_Adapter):
+    """The same for a library that blocks: `read` runs on a thread of its own, and so does every command."""
+
+    def __init__(self):
+        #: Set when `read` must end.
+        self.stopping = threading.Event()
+
+    def start(self, start):
+        """Builds the reader and starts it as its documentation shows."""
+        raise NotImplementedError
+
+    def read(self):
+        """The reading loop: from `start` until `stopping` is set. It calls `Session.turned` in every turn. Left alone
+        where the library has a thread of its own and calls back."""
+
+    def wake(self):
+        """Interrupts a call that `read` blocks in, where the library has a way to do that from another thread."""
+
+    def stop(self, grace_ms):
+        """Closes what `read` did not close; `read` has ended by then. Also after a `start` that was cut short."""
+
+    def snapshot(self):
+        """Pairs of key and record id."""
+        raise Unsupported("snapshot")
+
+    def barrier(self, timeout_ms):
+        raise Unsupported("barrier")
+
+    def wait_caught_up(self, timeout_ms):
+        raise Unsupported("wait_caught_up")
+
+    def commit(self):
+        raise Unsupported("commit")
+
+
+class _Threaded:
+    """A `ThreadAdapter` as the server drives it. A call that is cut short is answered, and its thread left alone."""
+
+    def __init__(self, session, adapter):
+        self._session = session
+        self._adapter = adapter
+        self.watch = adapter.watch
+        self.reads = adapter.reads
+        for name in ("start", "stop", "snapshot", "barrier", "wait_caught_up", "commit"):
+            setattr(self, name, functools.partial(self._call, name, getattr(adapter, name)))
+
+    async def read(self):
+        adapter = self._adapter
+        adapter.stopping.clear()
+        # Not a daemon: a library whose loop does not come back must be seen to keep the process alive.
+        reading = asyncio.ensure_future(self._call("reader", self._read, daemon=False))
+        try:
+            await asyncio.shield(reading)
+        except asyncio.CancelledError:
+            adapter.stopping.set()
+            await self._call("wake", adapter.wake)
+            await reading
+            raise
+
+    def _read(self):
+        try:
+            self._adapter.read()
+        finally:
+            # A loop that has ended has no age.
+            self._session._turned_at = None
+
+    async def _call(self, name, function, *arguments, daemon=True):
+        loop = asyncio.get_running_loop()
+        answer = loop.create_future()
+
+        def settle(put, value):
+            if not answer.done():
+                put(value)
+
+        def run():
+            try:
+                result = function(*arguments)
+            except (SystemExit, KeyboardInterrupt, StopIteration) as exc:
+                # In a thread these end nothing but the thread, and asyncio would make more of them.
+                put, value = answer.set_exception, RuntimeError(f"{type_name(type(exc))} left a thread")
+                value.__cause__ = exc
+            except BaseException as exc:
+                put, value = answer.set_exception, exc
+            else:
+                put, value = answer.set_result, result
+            with contextlib.suppress(RuntimeError):  # The loop is closed: nobody waits for the answer.
+                loop.call_soon_threadsafe(settle, put, value)
+
+        threading.Thread(target=run, name=name, daemon=daemon).start()
+        return await answer

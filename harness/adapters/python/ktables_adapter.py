@@ -5,7 +5,6 @@ beginning whatever `reset` says. Its observers get key and value: the record id 
 the key. `status` and `failure` are the public properties to gate liveness on, so they are what is claimed.
 """
 
-import asyncio
 import dataclasses
 import re
 import threading
@@ -43,7 +42,6 @@ class KtablesAdapter(brokerfall_adapter.AsyncAdapter):
     )
 
     def __init__(self):
-        self._start = None
         self._topic = ""
         self._table = None
         # The loop and the ticker both watch.
@@ -63,8 +61,7 @@ class KtablesAdapter(brokerfall_adapter.AsyncAdapter):
         sdk.emitter.deleted(key)
         sdk.arms.strike("on_delete", key=key)
 
-    def _build(self):
-        start = self._start
+    def _build(self, start):
         if len(start["topics"]) != 1:
             raise brokerfall_adapter.Unsupported("a KafkaTable reads exactly one topic")
         self._topic = start["topics"][0]["name"]
@@ -82,24 +79,7 @@ class KtablesAdapter(brokerfall_adapter.AsyncAdapter):
     # -- commands
 
     async def start(self, start):
-        self._start = start
-        await self._open()
-
-    async def restart(self):
-        try:
-            await self.stop(0)
-        except (SystemExit, KeyboardInterrupt, asyncio.CancelledError):
-            raise
-        except BaseException as exc:
-            # `stop` raises what ended the table when that was no Exception. The object is thrown away either way.
-            sdk.emitter.error(exc, "reader")
-        await self._open()
-
-    async def _open(self):
-        if self._start is None:
-            raise brokerfall_adapter.Unsupported("restart before start")
-        sdk.emitter.next_incarnation()
-        table = self._build()
+        table = self._build(start)
         with self._watching:
             self._table, self._told = table, {}
         await table.start()

@@ -377,12 +377,14 @@ class Adapter(brokerfall_adapter.AsyncAdapter):
     kinds = ("table",)
     capabilities = ("barrier", "arm_callback", "records.ids")
 
+    starts = 0
+
     async def start(self, start):
-        session.emitter.next_incarnation()
+        self.starts += 1
         how = start.get("options", {}).get("how")
         if how == "raise":
             raise RuntimeError("cannot start")
-        if how == "wait":
+        if how == "wait" and self.starts == 1:
             await asyncio.sleep(3600)
         if how == "block":
             session.delivered("orders", 0, record_id=1)
@@ -395,9 +397,6 @@ class Adapter(brokerfall_adapter.AsyncAdapter):
     async def barrier(self, timeout_ms):
         await asyncio.sleep(3600)
 
-    async def restart(self):
-        session.emitter.next_incarnation()
-
     async def stop(self, grace_ms):
         pass
 
@@ -405,17 +404,75 @@ session.run(Adapter())
 """
 
 
-class Process(unittest.TestCase):
+READING = """
+import asyncio, sys, time
+import brokerfall_adapter
+session = brokerfall_adapter.Session()
+
+class Asyncio(brokerfall_adapter.AsyncAdapter):
+    async def start(self, start):
+        self.how = start["how"]
+
+    async def read(self):
+        session.delivered("orders", 0, offset=0)
+        try:
+            if self.how == "raise":
+                raise RuntimeError("the loop is over")
+            if self.how == "return":
+                return
+            await asyncio.Event().wait()
+        finally:
+            if self.how == "bad close":
+                raise OSError("cannot close")
+
+    async def stop(self, grace_ms):
+        session.emitter.emit("status", state="closed")
+
+class Threads(brokerfall_adapter.ThreadAdapter):
+    def start(self, start):
+        self.how = start["how"]
+        if self.how == "block":
+            time.sleep(3600)
+
+    def read(self):
+        session.turned()
+        session.delivered("orders", 0, offset=0)
+        if self.how == "raise":
+            raise RuntimeError("the loop is over")
+        if self.how == "exit":
+            sys.exit(3)
+        if self.how == "return":
+            return
+        if self.how == "hang":
+            time.sleep(3600)
+        while not self.stopping.is_set():
+            if self.how != "stand still":
+                session.turned()
+            time.sleep(0.01)
+        if self.how == "bad close":
+            raise OSError("cannot close")
+
+    def stop(self, grace_ms):
+        session.emitter.emit("status", state="closed")
+
+session.run({"asyncio": Asyncio, "threads": Threads}[sys.argv[1]]())
+"""
+
+
+class Driven(unittest.TestCase):
     """The SDK as a process, driven as the harness does it."""
+
+    program = PROGRAM
+    arguments = ()
 
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
         self.addCleanup(self.folder.cleanup)
         program = os.path.join(self.folder.name, "adapter.py")
         with open(program, "w") as file:
-            file.write(textwrap.dedent(PROGRAM))
+            file.write(textwrap.dedent(self.program))
         self.child = subprocess.Popen(
-            [sys.executable, "-B", program],
+            [sys.executable, "-B", program, *self.arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -448,6 +505,8 @@ class Process(unittest.TestCase):
             self.lines.append(json.loads(line))
         return self.child.wait(PATIENCE_S)
 
+
+class Process(Driven):
     def test_what_the_library_prints_goes_to_stderr(self):
         self.until("hello")
         self.ask(id=1, command="stop", grace_ms=1000)
@@ -512,6 +571,108 @@ class Process(unittest.TestCase):
         self.ask(id=1, command="start", options={"how": "thread"})
         error = self.until("error")
         self.assertEqual((error["origin"], error["exception"]["type"]), ("log", "builtins.ZeroDivisionError"))
+
+
+class Asyncio(Driven):
+    """Reading loops that the application has."""
+
+    program = READING
+    arguments = ("asyncio",)
+
+    def test_exception_that_leaves_the_loop_ends_the_reader_and_the_process_lives(self):
+        self.ask(id=1, command="start", how="raise")
+        error = self.until("error", fatal=True)
+        stopped = self.until("stopped")
+        for told in (error["exception"], stopped["exception"]):
+            self.assertEqual((told["type"], told["message"]), ("builtins.RuntimeError", "the loop is over"))
+        self.assertEqual((error["origin"], stopped["reason"]), ("poll", "builtins.RuntimeError left the reading loop"))
+        order = [line["type"] for line in self.lines if line["type"] in ("started", "records", "error", "stopped")]
+        self.assertEqual(order, ["started", "records", "error", "stopped"])
+        self.until("heartbeat")
+
+    def test_loop_that_returns_unasked_is_told_without_an_exception(self):
+        self.ask(id=1, command="start", how="return")
+        stopped = self.until("stopped")
+        self.assertEqual((stopped["reason"], stopped.get("exception")), ("the reading loop returned", None))
+
+    def test_stop_ends_the_loop_before_it_closes_and_tells_no_end_but_the_asked_one(self):
+        self.ask(id=1, command="start", how="read")
+        self.until("records")
+        self.ask(id=2, command="stop", grace_ms=1000)
+        self.assertEqual(self.rest(), 0)
+        told = [(line["type"], line.get("ok"), line.get("reason")) for line in self.lines if line["type"] in ("status", "error", "done", "stopped")]
+        self.assertEqual(told[1:], [("status", None, None), ("done", True, None), ("stopped", None, "asked")])
+
+    def test_what_the_loop_raises_while_it_closes_is_the_answer_to_stop(self):
+        self.ask(id=1, command="start", how="bad close")
+        self.until("records")
+        self.ask(id=2, command="stop", grace_ms=1000)
+        done = self.until("done", id=2)
+        self.assertEqual((done["ok"], done["error"]["type"]), (False, "builtins.OSError"))
+        self.assertEqual(self.rest(), 0)
+
+    def test_restart_ends_the_loop_closes_and_reads_again_as_the_next_incarnation(self):
+        self.ask(id=1, command="start", how="bad close")
+        self.until("records")
+        self.ask(id=2, command="restart")
+        error = self.until("error")
+        self.assertEqual((error["origin"], error["exception"]["type"]), ("reader", "builtins.OSError"))
+        self.assertEqual(self.until("started")["inc"], 2)
+        self.assertEqual(self.until("records")["inc"], 2)
+        self.ask(id=3, command="stop", grace_ms=1000)
+        self.assertFalse(self.until("done", id=3)["ok"])
+
+    def test_restart_before_start_is_refused(self):
+        self.ask(id=1, command="restart")
+        self.assertFalse(self.until("done", id=1)["ok"])
+
+
+class Threads(Asyncio):
+    """The same on threads, and what only threads have."""
+
+    arguments = ("threads",)
+
+    def test_loop_that_stands_still_shows_in_its_age_and_one_that_turns_does_not(self):
+        self.ask(id=1, command="start", how="stand still")
+        while (self.until("heartbeat")["loop_age_ms"] or 0) < 600:
+            pass
+        self.ask(id=2, command="stop", grace_ms=1000)
+        self.assertEqual(self.rest(), 0)
+
+    def test_loop_that_turns_stays_young(self):
+        self.ask(id=1, command="start", how="read")
+        self.until("records")
+        beats = [self.until("heartbeat")["loop_age_ms"] for _ in range(4)]
+        # It is stamped every 10 ms; the ages would grow by 250 ms if nobody stamped it.
+        self.assertLess(beats[-1], 500, beats)
+
+    def test_age_ends_with_the_loop(self):
+        self.ask(id=1, command="start", how="return")
+        self.until("stopped")
+        self.assertIsNone(self.until("heartbeat")["loop_age_ms"])
+
+    def test_exit_in_the_loop_ends_the_loop_and_not_the_process(self):
+        self.ask(id=1, command="start", how="exit")
+        stopped = self.until("stopped")
+        (cause,) = stopped["exception"]["children"]
+        self.assertEqual((cause["type"], cause["relation"]), ("builtins.SystemExit", "cause"))
+        self.until("heartbeat")
+
+    def test_stop_cuts_a_start_short_that_blocks(self):
+        self.ask(id=1, command="start", how="block")
+        self.ask(id=2, command="stop", grace_ms=1000)
+        self.assertEqual(self.rest(), 0)
+        self.assertEqual({line["id"]: line["ok"] for line in self.lines if line["type"] == "done"}, {1: False, 2: True})
+
+    def test_loop_that_hangs_keeps_stop_from_being_answered_and_the_end_of_stdin_ends_it(self):
+        self.ask(id=1, command="start", how="hang")
+        self.until("records")
+        self.ask(id=2, command="stop", grace_ms=1000)
+        for _ in range(3):
+            self.until("heartbeat")
+        self.assertNotIn(2, [line.get("id") for line in self.lines])
+        self.child.stdin.close()
+        self.assertEqual(self.rest(), 0)
 
 
 if __name__ == "__main__":

@@ -32,6 +32,8 @@ pub(crate) enum Command {
     Readers(ReadersArgs),
     /// Judge a stored history again.
     Judge(JudgeArgs),
+    /// Accept the exceptions of a stored run: what it showed is expected from then on.
+    Accept(AcceptArgs),
     /// Explain a fault, an invariant, a verdict, a failure kind, an exit code or a word of a report.
     Explain(ExplainArgs),
     /// Say what this machine can run, and what would enable the rest.
@@ -55,6 +57,15 @@ pub(crate) enum Command {
     /// Kills recorded process groups when its stdin ends.
     #[command(hide = true)]
     Watchdog,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct AcceptArgs {
+    /// The folder of a run, or its history.jsonl.
+    pub(crate) run: PathBuf,
+    /// Folder of the files of expected exceptions, one for each reader.
+    #[arg(long, value_name = "DIR", default_value = "scenarios/expected")]
+    pub(crate) expected: PathBuf,
 }
 
 #[derive(Debug, Clone, Args)]

@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use brokerfall_report::render;
-use brokerfall_report::report::RunReport;
 use brokerfall_report::verdict::{ExitCode, Verdict};
 
 use super::args::{AdapterCheckArgs, CheckArgs, DoctorArgs, ExplainArgs, JudgeArgs, ListArgs, ReadersArgs};
@@ -133,19 +132,10 @@ pub(crate) fn readers(args: &ReadersArgs) -> ExitCode {
 
 /// `judge`.
 pub(crate) fn judge(args: &JudgeArgs) -> ExitCode {
-    // The folder of a run is what a report names.
-    let in_folder = args.history.join("history.jsonl");
-    let history = if args.history.is_dir() {
-        &in_folder
-    } else {
-        &args.history
-    };
-    let entries = match verdict::read(history) {
-        Ok(entries) => entries,
+    let report = match verdict::report_file(&verdict::history_of(&args.history)) {
+        Ok(report) => report,
         Err(cause) => return usage(&cause),
     };
-    let judgement = verdict::judge(&entries);
-    let report = RunReport::from_history(entries, &judgement);
     if args.json {
         match serde_json::to_string_pretty(&report) {
             Ok(json) => say::out(&json),
@@ -297,6 +287,7 @@ pub(crate) async fn adapter_check(args: AdapterCheckArgs) -> Result<ExitCode, Su
             what: "find this binary",
             source,
         })?,
+        expected: None,
         seed: 0,
         reproduce: super::command_line(),
         keep_up: false,

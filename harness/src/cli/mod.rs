@@ -1,5 +1,6 @@
 //! The command line.
 
+mod accept;
 mod args;
 mod error;
 mod inspect;
@@ -38,6 +39,10 @@ pub fn main() -> ExitCode {
         Command::Check(args) => finish(inspect::check(&args)),
         Command::Readers(args) => finish(inspect::readers(&args)),
         Command::Judge(args) => finish(inspect::judge(&args)),
+        Command::Accept(args) => finish(accept::accept(&args).unwrap_or_else(|cause| {
+            say::error(&cause);
+            cause.exit_code()
+        })),
         Command::Explain(args) => finish(inspect::explain(&args)),
         Command::Doctor(args) => on_runtime(async move { inspect::doctor(&args).await }),
         Command::Adapter(AdapterCommand::Check(args)) => on_runtime(async move {

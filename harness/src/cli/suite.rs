@@ -20,8 +20,9 @@ use super::progress::Progress;
 use super::{say, signals};
 use crate::process::Spawner;
 use crate::run::{self, Cancel, Order};
-use crate::scenario::catalogue;
+use crate::scenario::expected::Expected;
 use crate::scenario::known_failing::{self, KnownFailing, Match};
+use crate::scenario::{Diagnostics, catalogue};
 use crate::verdict;
 
 /// Everything that the runs of a suite share.
@@ -31,6 +32,8 @@ struct Suite {
     program: PathBuf,
     /// Known failures by reader name.
     known: BTreeMap<String, KnownFailing>,
+    /// Accepted exceptions by reader name.
+    expected: BTreeMap<String, Expected>,
     progress: Progress,
     done: AtomicUsize,
     cancel: Cancel,
@@ -77,7 +80,8 @@ pub(crate) async fn run(args: RunArgs) -> Result<ExitCode, SuiteError> {
     if pairs.is_empty() && away.is_empty() {
         return Err(SuiteError::Usage(pairing::nothing_to_run(&plans, &asked)));
     }
-    let known = known(&pairs)?;
+    let known = by_reader(&pairs, catalogue::known_failing)?;
+    let expected = by_reader(&pairs, catalogue::expected)?;
     // Only now, so that a word mistyped twenty times does not push twenty reports out.
     let stamp: String = started_at.chars().filter(|c| !matches!(c, '-' | ':')).collect();
     let out = Out::create(&args.out, &stamp)?;
@@ -88,6 +92,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<ExitCode, SuiteError> {
         out,
         program,
         known,
+        expected,
         done: AtomicUsize::new(0),
         cancel,
     });
@@ -130,12 +135,13 @@ fn own_program() -> Result<PathBuf, SuiteError> {
     })
 }
 
-fn known(pairs: &[Pair]) -> Result<BTreeMap<String, KnownFailing>, SuiteError> {
+/// What a file of each reader's name holds.
+fn by_reader<T>(
+    pairs: &[Pair],
+    file: impl Fn(&str) -> Result<T, Diagnostics>,
+) -> Result<BTreeMap<String, T>, SuiteError> {
     let names: BTreeSet<&String> = pairs.iter().map(|pair| &pair.launch.info.name).collect();
-    names
-        .into_iter()
-        .map(|name| Ok((name.clone(), catalogue::known_failing(name)?)))
-        .collect()
+    names.into_iter().map(|name| Ok((name.clone(), file(name)?))).collect()
 }
 
 /// How long the runs took together, and how many an hour that makes. What was skipped took no time and does not count.
@@ -227,6 +233,10 @@ async fn attempt(suite: &Suite, pair: Pair, index: usize, round: u32) -> std::io
     let order = Order {
         folder: suite.out.folder.join(run_folder(index, &pair.plan.id, &label)),
         program: suite.program.clone(),
+        expected: suite
+            .expected
+            .get(&pair.launch.info.name)
+            .and_then(|expected| expected.of(&pair.plan.id, &pair.launch.info.version)),
         seed: suite.args.seed.wrapping_add(u64::from(round)),
         reproduce: pairing::reproduce(&suite.args, &pair),
         keep_up: suite.args.keep_up,
@@ -245,9 +255,8 @@ async fn attempt(suite: &Suite, pair: Pair, index: usize, round: u32) -> std::io
         Some((reason, enable)) => run::skip(&order, &recorder, reason, enable)?,
         None => run::run(order, recorder, suite.cancel.clone()).await?,
     };
-    let entries = verdict::read(&history).map_err(std::io::Error::other)?;
-    let seconds = entries.last().map_or(0.0, |entry| entry.at_us as f64 / 1e6);
-    let mut report = RunReport::from_history(entries, &judgement);
+    let mut report = verdict::report_judged(&history, &judgement).map_err(std::io::Error::other)?;
+    let seconds = report.timings.total_ms / 1e3;
     if let Some(known) = suite.known.get(&report.reader.name) {
         note_known(&mut report, known);
     }
@@ -288,6 +297,7 @@ fn note_known(report: &mut RunReport, known: &KnownFailing) {
         .collect();
     let run = known_failing::Run {
         scenario: &report.scenario,
+        kind: report.reader.kind,
         version: &report.reader.version,
         violated: &violated,
         exceptions: &exceptions,

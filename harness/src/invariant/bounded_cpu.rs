@@ -2,6 +2,10 @@
 //!
 //! An outage is a broker or network fault in force. What is left must be 3 s at least, or start-up noise of the samples
 //! would decide. An outage in which reading went on at speed says nothing: that work is the reader's to do.
+//!
+//! On a machine that has more to do than cores, CPU time says less. Crowded caches and shared cores make work dearer, by
+//! no more than [`DEARER`]; and who has to wait uses less than it would alone. Such a window decides only what holds all
+//! the same.
 
 use brokerfall_report::verdict::{FailureKind, Outcome};
 
@@ -15,6 +19,11 @@ const LEFT_OUT_US: u64 = 1_000_000;
 const LEAST_US: u64 = 3_000_000;
 /// Above this many records a second, reading itself takes the CPU and the requests.
 const READING_PER_S: f64 = 1000.0;
+
+/// A window is contended when something waited for a core for more than this share of it.
+const CONTENDED: f64 = 0.25;
+/// By how much contention can make the same work dearer: two threads that share a core get half of it each.
+const DEARER: f64 = 2.0;
 
 /// An outage without its first second.
 pub(super) struct Outage<'a> {
@@ -77,15 +86,31 @@ pub(super) fn judge(facts: &Facts) -> Outcome {
         Err(outcome) => return outcome,
     };
     let limit = facts.opened().map_or(0.10, |opened| opened.limits.cpu_cores.value);
-    let (mut events, mut texts, mut highest) = (Vec::new(), Vec::new(), None::<f64>);
+    let (mut events, mut texts, mut highest, mut doubt) = (Vec::new(), Vec::new(), None::<f64>, None);
     for outage in &outages {
         for life in facts.lives() {
             // Samples come a few times a second, so that a little less than the whole is covered.
-            let Some((used, span_s)) = cores(&life.cpu, outage.from_us, outage.to_us).filter(|(_, s)| *s >= 2.0) else {
+            let Some((used, span_s)) = cores(&life.usage, outage.from_us, outage.to_us).filter(|(_, s)| *s >= 2.0)
+            else {
                 continue;
             };
             highest = Some(highest.map_or(used, |highest| highest.max(used)));
-            if used > limit {
+            let contention = facts.contention(outage.from_us, outage.to_us);
+            // Had it been the reader that waited whenever something did, it would have used this much alone.
+            let alone = if contention < 1.0 {
+                used / (1.0 - contention)
+            } else {
+                f64::INFINITY
+            };
+            if contention > CONTENDED && alone > limit && used <= limit * DEARER {
+                doubt = Some(format!(
+                    "{} used {used:.2} cores over `{}`, and for {:.0} % of that time something had to wait for a core \
+                     (limit {limit:.2}; run it alone with --jobs 1)",
+                    life.member,
+                    outage.fault,
+                    contention * 100.0
+                ));
+            } else if used > limit {
                 events.push(outage.event);
                 texts.push(format!(
                     "{} used {used:.2} cores over {span_s:.1} s of `{}` (limit {limit:.2})",
@@ -96,6 +121,7 @@ pub(super) fn judge(facts: &Facts) -> Outcome {
     }
     match highest {
         _ if !texts.is_empty() => of_kind(violated(events, texts.join("; ")), FailureKind::Hot, None),
+        _ if doubt.is_some() => undecided(doubt.unwrap_or_default()),
         Some(highest) => held(format!("{highest:.3} of {limit:.2} cores")),
         None => not_applicable("samples of the reader's process"),
     }

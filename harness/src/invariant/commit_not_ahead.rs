@@ -79,5 +79,6 @@ pub(super) fn judge(facts: &Facts) -> Outcome {
             }
         }
     }
-    held(format!("{} commits", commits.len()))
+    let left_out = facts.wire().committed - facts.commits().len() as u64;
+    held(format!("{} commits", commits.len() as u64 + left_out))
 }

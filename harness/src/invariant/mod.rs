@@ -5,12 +5,15 @@
 //! the log held. [`ALL`] fixes their order, which is that of every report.
 
 pub mod bounded_cpu;
+pub mod bounded_memory;
 pub mod bounded_requests;
 pub mod callback_isolated;
 pub mod catches_up;
 pub mod commit_not_ahead;
 pub mod converges;
+pub mod exception_expected;
 pub mod failure_typed;
+pub mod gap_reported;
 pub mod group_member;
 pub mod in_order;
 #[cfg(test)]
@@ -59,7 +62,7 @@ const PLAIN: Invariant = Invariant {
 };
 
 /// Every invariant, in the order of reports.
-pub const ALL: [Invariant; 17] = [
+pub const ALL: [Invariant; 20] = [
     Invariant {
         id: "recovers",
         judge: recovers::judge,
@@ -145,6 +148,21 @@ pub const ALL: [Invariant; 17] = [
     Invariant {
         id: "bounded_requests",
         judge: bounded_requests::judge,
+        ..PLAIN
+    },
+    Invariant {
+        id: "bounded_memory",
+        judge: bounded_memory::judge,
+        ..PLAIN
+    },
+    Invariant {
+        id: "exception_expected",
+        judge: exception_expected::judge,
+        ..PLAIN
+    },
+    Invariant {
+        id: "gap_reported",
+        judge: gap_reported::judge,
         ..PLAIN
     },
     Invariant {

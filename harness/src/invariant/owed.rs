@@ -280,6 +280,53 @@ impl<'a> Given<'a> {
     }
 }
 
+/// Records that left the log before the reader came to them: offsets, and between which moments it passed them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Gap {
+    /// First offset.
+    pub(super) first: u64,
+    /// Last offset.
+    pub(super) last: u64,
+    /// When the log start was first seen above the first of them.
+    pub(super) from: Moment,
+    /// The first delivery above them.
+    pub(super) until: Moment,
+}
+
+/// What retention took from one partition before the patient had read it, and it passed.
+pub(super) fn gaps(facts: &Facts, topic: &str, partition: u32, of: &Partition) -> Vec<Gap> {
+    let mut gaps = Vec::new();
+    for scope in scopes(facts) {
+        let given = Given::new(facts, &scope, topic, partition, of);
+        let by_then = given.ids(|_| true);
+        let (from, passed) = (given.owed_from(), given.position_before(facts.end().n));
+        for bounds in of.log.bounds.windows(2) {
+            let [before, after] = bounds else { continue };
+            let (first, end) = (before.start.max(from), after.start.min(passed));
+            for (a, b) in of
+                .log
+                .acked_between(first, end.saturating_sub(1))
+                .filter(|_| first < end)
+            {
+                for (a, b) in by_then.gaps(a, b) {
+                    let (Some(first), Some(last)) = (of.log.offset_of(a), of.log.offset_of(b)) else {
+                        continue;
+                    };
+                    let until = given.segments.iter().find(|segment| given.passes(segment) > last);
+                    let until = until.map_or(after.at, |segment| segment.at);
+                    gaps.push(Gap {
+                        first,
+                        last,
+                        from: after.at,
+                        until,
+                    });
+                }
+            }
+        }
+    }
+    gaps
+}
+
 /// Ids given up to a time that only moves on.
 pub(super) struct ByTime<'g, 'a> {
     given: &'g Given<'a>,

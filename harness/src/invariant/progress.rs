@@ -2,7 +2,7 @@
 
 use brokerfall_report::verdict::{Behind, FailureKind};
 
-use crate::history::facts::{Ended, Facts, HowEnded, Life, Moment, Reads};
+use crate::history::facts::{Ended, Facts, HowEnded, Life, Reads, Usage};
 
 /// CPU of a reader that stands still and yet works, in cores.
 const HOT_CORES: f64 = 0.5;
@@ -71,7 +71,7 @@ fn moved_us(reads: &Reads, n: u64) -> Option<u64> {
             .checked_sub(1)
             .and_then(|i| reads.marks.get(i))
             .and_then(|mark| mark.position);
-        (mark.position > before).then_some(mark.at)
+        (mark.position > before).then_some(mark.until)
     });
     rises
         .chain(reads.touched.iter().copied())
@@ -158,7 +158,7 @@ pub(super) fn is_hot(facts: &Facts, from_us: u64, to_us: u64) -> bool {
         facts
             .lives()
             .get(life)
-            .is_some_and(|life| cores(&life.cpu, from_us, to_us).is_some_and(|(cores, _)| cores > HOT_CORES))
+            .is_some_and(|life| cores(&life.usage, from_us, to_us).is_some_and(|(cores, _)| cores > HOT_CORES))
     });
     let requests = facts
         .wire()
@@ -172,12 +172,14 @@ pub(super) fn is_hot(facts: &Facts, from_us: u64, to_us: u64) -> bool {
 }
 
 /// Mean CPU use in cores between the first and the last sample inside a time, and the length between them in seconds.
-pub(super) fn cores(samples: &[(Moment, u64)], from_us: u64, to_us: u64) -> Option<(f64, f64)> {
-    let mut inside = samples.iter().filter(|(at, _)| at.us >= from_us && at.us <= to_us);
-    let (first, first_ms) = inside.next()?;
-    let (last, last_ms) = inside.next_back()?;
-    let span_s = last.us.checked_sub(first.us).filter(|us| *us > 0)? as f64 / 1e6;
-    let used_s = last_ms.checked_sub(*first_ms)? as f64 / 1e3;
+pub(super) fn cores(samples: &[Usage], from_us: u64, to_us: u64) -> Option<(f64, f64)> {
+    let mut inside = samples
+        .iter()
+        .filter(|sample| sample.at.us >= from_us && sample.at.us <= to_us);
+    let first = inside.next()?;
+    let last = inside.next_back()?;
+    let span_s = last.at.us.checked_sub(first.at.us).filter(|us| *us > 0)? as f64 / 1e6;
+    let used_s = last.cpu_ms.checked_sub(first.cpu_ms)? as f64 / 1e3;
     Some((used_s / span_s, span_s))
 }
 
@@ -257,15 +259,22 @@ fn still(facts: &Facts, topic: &str, partition: u32) -> Vec<(u64, u64, u64)> {
     enum Change {
         End(u64),
         Position(Option<u64>),
+        /// From here on it rises steadily, until it says where it is.
+        Rising,
         Touched,
     }
     let mut changes: Vec<(u64, Change)> = Vec::new();
     changes.extend(of.log.bounds.iter().map(|b| (b.at.us, Change::End(b.end))));
-    changes.extend(of.reads.marks.iter().map(|m| (m.at.us, Change::Position(m.position))));
+    for mark in &of.reads.marks {
+        if mark.until > mark.at {
+            changes.push((mark.at.us, Change::Rising));
+        }
+        changes.push((mark.until.us, Change::Position(mark.position)));
+    }
     changes.extend(of.reads.touched.iter().map(|at| (at.us, Change::Touched)));
     changes.retain(|(us, _)| *us <= end.us);
     changes.sort_by_key(|(us, _)| *us);
-    let (mut log_end, mut position) = (0, None);
+    let (mut log_end, mut position, mut rising) = (0, None, false);
     let mut since: Option<(u64, u64)> = None;
     let mut still = Vec::new();
     for (us, change) in changes {
@@ -276,8 +285,12 @@ fn still(facts: &Facts, topic: &str, partition: u32) -> Vec<(u64, u64, u64)> {
             }
             Change::Position(to) => {
                 let rose = to > position;
-                position = to;
+                (position, rising) = (to, false);
                 rose
+            }
+            Change::Rising => {
+                rising = true;
+                true
             }
             Change::Touched => true,
         };
@@ -288,7 +301,7 @@ fn still(facts: &Facts, topic: &str, partition: u32) -> Vec<(u64, u64, u64)> {
         }
         since = match since {
             Some((from, _)) => Some((from, lag)),
-            None => (lag > 0).then_some((us, lag)),
+            None => (lag > 0 && !rising).then_some((us, lag)),
         };
     }
     still.extend(since.map(|(from, lag)| (from, end.us, lag)));

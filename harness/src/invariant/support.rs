@@ -88,12 +88,15 @@ pub(crate) fn plan(kind: Kind) -> Opened {
             duplicates: None,
             not_judged: BTreeMap::new(),
         },
+        expected: None,
         limits: Limits {
             within_ms: limit(5000.0),
             stop_grace_ms: limit(1000.0),
             cpu_cores: limit(0.10),
             requests_per_s: limit(200.0),
             errors_per_s: limit(100.0),
+            memory_mib: limit(16.0),
+            descriptors: limit(16.0),
         },
         seed: 1,
         started_at: String::new(),
@@ -492,6 +495,24 @@ pub(crate) fn sample(cpu_ms: u64) -> Event {
         rss_kib: 1,
         descriptors: 1,
         processes: 1,
+    }
+}
+
+/// What r1's process holds.
+pub(crate) fn holds(rss_kib: u64, descriptors: u64) -> Event {
+    Event::Sample {
+        member: "r1".into(),
+        cpu_ms: 0,
+        rss_kib,
+        descriptors,
+        processes: 1,
+    }
+}
+
+pub(crate) fn contended(span_ms: u64, waited_ms: u64) -> Event {
+    Event::Contended {
+        span_us: span_ms * 1000,
+        waited_us: waited_ms * 1000,
     }
 }
 

@@ -131,6 +131,20 @@ pub fn usage(pids: &[u32]) -> Usage {
     sum
 }
 
+/// For how long something on this machine had to wait for a core since it was started, microseconds (pressure stall
+/// information); `None` where the kernel does not tell.
+pub fn waited_for_cpu_us() -> Option<u64> {
+    parse_waited_us(&std::fs::read_to_string("/proc/pressure/cpu").ok()?)
+}
+
+fn parse_waited_us(text: &str) -> Option<u64> {
+    let some = text.lines().find_map(|line| line.strip_prefix("some "))?;
+    some.split(' ')
+        .find_map(|field| field.strip_prefix("total="))?
+        .parse()
+        .ok()
+}
+
 fn resident_kib(pid: u32) -> Option<u64> {
     let text = std::fs::read(format!("/proc/{pid}/status")).ok()?;
     parse_resident_kib(&String::from_utf8_lossy(&text))
@@ -190,6 +204,13 @@ mod tests {
     fn resident_memory_is_read_in_kib() {
         assert_eq!(parse_resident_kib("VmPeak:\t 9 kB\nVmRSS:\t   1234 kB\n"), Some(1234));
         assert_eq!(parse_resident_kib("Name:\tkthreadd\n"), None);
+    }
+
+    #[test]
+    fn time_waited_for_a_core_is_the_total_of_some() {
+        let text = "some avg10=96.21 avg60=97.56 avg300=94.25 total=1323149031\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=7\n";
+        assert_eq!(parse_waited_us(text), Some(1_323_149_031));
+        assert_eq!(parse_waited_us(""), None);
     }
 
     #[cfg(target_os = "linux")]

@@ -101,6 +101,12 @@ pub struct ManifestLimits {
     /// Error events over an outage, per second.
     #[serde(default)]
     pub errors: Option<f64>,
+    /// Rise of the memory of its process group over an outage, MiB.
+    #[serde(default)]
+    pub memory_mib: Option<f64>,
+    /// Rise of its open descriptors over an outage.
+    #[serde(default)]
+    pub descriptors: Option<f64>,
 }
 
 /// Documented behaviour of a library.

@@ -18,6 +18,11 @@ const LIST_EVERY: u32 = 4;
 /// A longer gap between two samples means that the machine starved the harness.
 const STARVED_US: u64 = 1_000_000;
 
+/// Between two looks at how contended the machine is.
+const TELL_EVERY_US: u64 = 1_000_000;
+/// Below this share of waiting, nothing is told.
+const WORTH_TELLING: f64 = 0.05;
+
 /// One task per run that samples every reader's process group every 250 ms. Stops when dropped.
 pub struct Sampler {
     groups: Arc<Mutex<Vec<Sampled>>>,
@@ -71,6 +76,7 @@ async fn run(recorder: Recorder, groups: Arc<Mutex<Vec<Sampled>>>) {
     turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut turn = 0u32;
     let mut last_us = recorder.now_us();
+    let mut contention = Contention::new(last_us);
     loop {
         turns.tick().await;
         let now_us = recorder.now_us();
@@ -79,11 +85,52 @@ async fn run(recorder: Recorder, groups: Arc<Mutex<Vec<Sampled>>>) {
         if gap_us > STARVED_US {
             recorder.record(Event::Starved { gap_ms: gap_us / 1_000 });
         }
+        if let Some(contended) = contention.turn(now_us, gap_us) {
+            recorder.record(contended);
+        }
         let list = turn.is_multiple_of(LIST_EVERY);
         turn = turn.wrapping_add(1);
         for sample in sample(&mut lock(&groups), list) {
             recorder.record(sample);
         }
+    }
+}
+
+/// How much the machine had to do, told once a second while that matters.
+struct Contention {
+    since_us: u64,
+    /// What the kernel had counted then; absent where it does not count.
+    waited_us: Option<u64>,
+    /// By how much the sampler itself came late.
+    late_us: u64,
+}
+
+impl Contention {
+    fn new(now_us: u64) -> Self {
+        Self {
+            since_us: now_us,
+            waited_us: proc::waited_for_cpu_us(),
+            late_us: 0,
+        }
+    }
+
+    /// A turn of the sampler, `gap_us` after the one before.
+    fn turn(&mut self, now_us: u64, gap_us: u64) -> Option<Event> {
+        self.late_us += gap_us.saturating_sub(EVERY.as_micros() as u64);
+        let span_us = now_us.saturating_sub(self.since_us);
+        if span_us < TELL_EVERY_US {
+            return None;
+        }
+        let waited_us = proc::waited_for_cpu_us();
+        let counted_us = waited_us
+            .zip(self.waited_us)
+            .map(|(now, then)| now.saturating_sub(then));
+        let most_us = counted_us.unwrap_or(0).max(self.late_us).min(span_us);
+        (self.since_us, self.waited_us, self.late_us) = (now_us, waited_us, 0);
+        (most_us as f64 > span_us as f64 * WORTH_TELLING).then_some(Event::Contended {
+            span_us,
+            waited_us: most_us,
+        })
     }
 }
 

@@ -6,9 +6,10 @@ use brokerfall_report::history::{Event, Renewed, Stage};
 use brokerfall_report::protocol::{Command, Kind};
 use brokerfall_report::verdict::{Judgement, Outcome};
 
+use super::millis;
 use super::rig::Rig;
 use super::setup::{LAST_LOOK, RunError};
-use super::steps::millis;
+use super::steps::dismiss;
 use crate::history::facts::{Facts, HowEnded};
 use crate::verdict;
 
@@ -24,9 +25,6 @@ const BARRIER: Duration = Duration::from_secs(5);
 
 /// Answers to snapshot, barrier and restart: a reader that is blocked must not hold the run for long.
 const ANSWER: Duration = Duration::from_secs(10);
-
-/// Grace of a reader whose adapter broke the protocol.
-const BROKEN_GRACE: Duration = Duration::from_secs(2);
 
 /// Two heartbeats: what a reader claims once the log is quiet.
 const CLAIMS: Duration = Duration::from_millis(2_500);
@@ -46,6 +44,10 @@ const CURABLE: [&str; 5] = [
 /// Waits for recovery, settles, tries cures where it failed, stops the reader and looks at the log a last time.
 pub(super) async fn finish(rig: &Rig) -> Result<(), RunError> {
     let recorder = &rig.recorder;
+    if recorder.with(Facts::everyone_leaves) {
+        // A step told the reader to close: nothing more is to be expected of it.
+        return stop(rig).await;
+    }
     if rig.plan.quiet() {
         recorder.record(Event::Stage(Stage::CatchingUp));
         decided(rig, rig.within(), Facts::reached_targets).await;
@@ -222,24 +224,5 @@ pub(super) async fn stop(rig: &Rig) -> Result<(), RunError> {
     match scanned {
         Ok(scanned) => Ok(scanned?),
         Err(_) => Err(RunError::NoLastLook),
-    }
-}
-
-async fn dismiss(rig: &Rig) {
-    let grace = Duration::from_secs_f64(rig.limits.stop_grace_ms.value / 1000.0);
-    for reader in rig.readers() {
-        if reader.broken().is_some() {
-            // How it leaves is not judged, and it may have lost count of its commands: it need not be waited for.
-            let _ = reader.shut_down(BROKEN_GRACE.min(grace)).await;
-            continue;
-        }
-        let stopped = reader.shut_down(grace).await;
-        let connections = rig.link.closed_within(reader.member(), CLAIMS).await;
-        rig.recorder.record(Event::Left {
-            member: reader.member().to_owned(),
-            stopped_ms: stopped.stopped_ms,
-            processes: stopped.leftover,
-            connections,
-        });
     }
 }

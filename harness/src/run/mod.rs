@@ -18,6 +18,7 @@ mod setup;
 mod steps;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use brokerfall_report::history::{Event, FailureOf};
 use brokerfall_report::verdict::Judgement;
@@ -27,6 +28,7 @@ pub use order::Order;
 pub(crate) use setup::RunError;
 
 use crate::history::recorder::Recorder;
+use crate::scenario::duration;
 use crate::verdict;
 use rig::Rig;
 
@@ -107,6 +109,12 @@ async fn live(rig: Arc<Rig>, recorder: &Recorder, cancel: &mut Cancel) {
             carried.abort();
             recorder.record(Event::Interrupted { signal: signal.to_owned() });
         }
+        // Every wait of a run has a limit of its own; a scenario of many steps may add up to more than anybody waits for.
+        () = elapsed(rig.plan.wall) => {
+            carried.abort();
+            let signal = format!("the limit wall = \"{}\"", duration::format(rig.plan.wall));
+            recorder.record(Event::Interrupted { signal });
+        }
         // The failure itself is told by the flush at the end; running on would only cost time.
         () = recorder.lost() => carried.abort(),
     }
@@ -132,6 +140,19 @@ pub fn skip(order: &Order, recorder: &Recorder, reason: String, enable: String) 
     recorder.record(Event::Closed);
     recorder.flush()?;
     verdict::judge_file(&order.history()).map_err(std::io::Error::other)
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the limit is one of the clock on the wall: time is the condition"
+)]
+async fn elapsed(length: Duration) {
+    tokio::time::sleep(length).await;
+}
+
+/// A duration in whole milliseconds.
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Waits for a signal and returns its name.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use brokerfall_report::history::{HISTORY_FORMAT, Limit, Limits, Opened};
+use brokerfall_report::history::{ExpectedException, HISTORY_FORMAT, Limit, Limits, Opened};
 use brokerfall_report::protocol::Kind;
 
 use crate::reader::Launch;
@@ -19,6 +19,8 @@ pub struct Order {
     pub folder: PathBuf,
     /// The binary with the hidden subcommands.
     pub program: PathBuf,
+    /// Exceptions that were accepted for this reader in this scenario; absent where nobody has accepted any yet.
+    pub expected: Option<Vec<ExpectedException>>,
     /// Recorded with the run. Nothing in a run is drawn at random so far.
     pub seed: u64,
     /// The command that reproduces the run.
@@ -41,6 +43,11 @@ const CPU_CORES: f64 = 0.10;
 const REQUESTS_PER_S: f64 = 200.0;
 /// Error events over an outage, per second.
 const ERRORS_PER_S: f64 = 100.0;
+/// Rise of memory over an outage, MiB: known-good readers (librdkafka, aiokafka under ktables) rose by at most 0.15 over
+/// outages of 20 s; a collector of garbage may let more pass before it runs.
+const MEMORY_MIB: f64 = 16.0;
+/// Rise of descriptors over an outage: the same readers rose by at most 2 for each broker.
+const DESCRIPTORS: f64 = 16.0;
 
 impl Order {
     /// Path of the run's history.
@@ -76,6 +83,7 @@ impl Order {
             faults: plan.fault_infos(),
             steps: plan.sentences(),
             expect: plan.expect(),
+            expected: self.expected.clone(),
             limits: self.limits(),
             seed: self.seed,
             started_at: now_rfc3339(),
@@ -119,6 +127,8 @@ impl Order {
             cpu_cores: limit(None, declared.cpu, CPU_CORES),
             requests_per_s: limit(None, declared.requests, REQUESTS_PER_S),
             errors_per_s: limit(None, declared.errors, ERRORS_PER_S),
+            memory_mib: limit(None, declared.memory_mib, MEMORY_MIB),
+            descriptors: limit(None, declared.descriptors, DESCRIPTORS),
         }
     }
 }

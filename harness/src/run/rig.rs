@@ -10,6 +10,7 @@ use brokerfall_report::history::{Event, FailureOf, Grade, Limits};
 use brokerfall_report::protocol::{Command, Done, Kind, Start, TopicRef};
 use tokio::task::JoinHandle;
 
+use super::millis;
 use super::order::Order;
 use crate::cluster::{Cluster, NodeId, direct};
 use crate::fault::{FaultError, Heal, PROOF};
@@ -66,6 +67,7 @@ pub struct Rig {
     in_force: Mutex<Vec<InForce>>,
     load: Mutex<Option<Load>>,
     watchers: Mutex<Vec<JoinHandle<()>>>,
+    leaving: Mutex<BTreeMap<String, Option<JoinHandle<()>>>>,
 }
 
 /// A fault that has been injected and not healed.
@@ -122,6 +124,7 @@ impl Rig {
             in_force: Mutex::new(Vec::new()),
             load: Mutex::new(None),
             watchers: Mutex::new(Vec::new()),
+            leaving: Mutex::new(BTreeMap::new()),
         }
     }
 
@@ -160,6 +163,7 @@ impl Rig {
     /// When the process cannot be started, ends first, or breaks the protocol.
     pub async fn spawn(&self, member: &str) -> Result<Arc<ReaderProcess>, HostError> {
         let reader = self.spawn_process(&self.launch, member).await?;
+        lock(&self.leaving).remove(member);
         self.sampler.add(member, reader.group());
         {
             let mut members = self.members();
@@ -274,8 +278,8 @@ impl Rig {
             reset: reader.reset,
             isolation: reader.isolation,
             session_ms: self.session_ms,
-            heartbeat_ms: None,
-            max_poll_ms: None,
+            heartbeat_ms: reader.heartbeat.map(millis),
+            max_poll_ms: reader.max_poll.map(millis),
             state_dir: Some(self.state_folder(member).to_string_lossy().into_owned()),
             options,
         })
@@ -307,22 +311,6 @@ impl Rig {
             pids.push(reader.pid());
         }
         Ok(pids)
-    }
-
-    /// Closes every member within its grace, empties its state folder and starts it again in a fresh process: a stop ends
-    /// the process by the adapter protocol.
-    ///
-    /// # Errors
-    /// [`FaultError::NotProven`] as for [`Rig::wipe_state`], or when a member does not start reading.
-    pub async fn restart_wiped(&self) -> Result<String, FaultError> {
-        let grace = Duration::from_secs_f64(self.limits.stop_grace_ms.value / 1000.0);
-        let mut proofs = Vec::new();
-        for reader in self.readers() {
-            reader.shut_down(grace).await;
-            proofs.push(self.wipe_state(reader.member())?);
-        }
-        self.start_again().await?;
-        Ok(proofs.join("; "))
     }
 
     /// Empties a member's state folder; its process must have let go of it. Returns the proof.
@@ -548,11 +536,39 @@ impl Rig {
         lock(&self.watchers).push(task);
     }
 
-    /// Ends the tasks that watch for evidence.
+    /// Ends the tasks that watch for evidence, or for members to leave.
     pub(super) fn stop_watching(&self) {
+        for task in std::mem::take(&mut *lock(&self.leaving)).into_values().flatten() {
+            task.abort();
+        }
         for task in lock(&self.watchers).drain(..) {
             task.abort();
         }
+    }
+
+    /// Keeps a member that was told to leave in a step.
+    pub(super) fn leaves(&self, member: String, leave: JoinHandle<()>) {
+        lock(&self.leaving).insert(member, Some(leave));
+    }
+
+    /// Waits for the members that were told to leave in a step, and returns the names of all that have left so and were not
+    /// started again.
+    pub(super) async fn all_have_left(&self) -> Vec<String> {
+        let leaving: Vec<_> = lock(&self.leaving).values_mut().filter_map(Option::take).collect();
+        for leave in leaving {
+            if let Err(panicked) = leave.await {
+                self.fail(
+                    FailureOf::Harness,
+                    format!("letting a member leave panicked: {panicked}"),
+                );
+            }
+        }
+        lock(&self.leaving).keys().cloned().collect()
+    }
+
+    /// Takes a member that has left out of those that there are.
+    pub(super) fn forget(&self, member: &str) {
+        self.members().retain(|known| known.member() != member);
     }
 
     /// Records a failure that is not the reader's.

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use include_dir::{Dir, include_dir};
 
 use super::diagnostics::quoted;
+use super::expected::{self, Expected};
 use super::known_failing::{self, KnownFailing};
 use super::{Diagnostics, Plan, Scenario, Summary, load, nearest};
 
@@ -53,6 +54,18 @@ pub fn known_failing(reader: &str) -> Result<KnownFailing, Diagnostics> {
     match EMBEDDED.get_file(&path).and_then(|file| file.contents_utf8()) {
         Some(text) => known_failing::parse(&format!("scenarios/{path}"), text),
         None => Ok(KnownFailing::default()),
+    }
+}
+
+/// What is expected of a reader's exceptions; none without a file of its name.
+///
+/// # Errors
+/// Everything that is wrong with their file.
+pub fn expected(reader: &str) -> Result<Expected, Diagnostics> {
+    let path = format!("expected/{reader}.toml");
+    match EMBEDDED.get_file(&path).and_then(|file| file.contents_utf8()) {
+        Some(text) => expected::parse(&format!("scenarios/{path}"), text),
+        None => Ok(Expected::default()),
     }
 }
 
@@ -217,7 +230,10 @@ fn check_file(path: &Path) -> Result<Option<Summary>, SelectError> {
             known_failing::parse(&name, &text)?;
             Ok(None)
         }
-        Some("expected") => Ok(None),
+        Some("expected") => {
+            expected::parse(&name, &text)?;
+            Ok(None)
+        }
         _ => Ok(Some(load(&name, &text)?.summary()?)),
     }
 }

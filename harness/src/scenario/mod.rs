@@ -14,6 +14,7 @@ mod decode;
 mod diagnostics;
 pub mod duration;
 mod expand;
+pub mod expected;
 pub mod known_failing;
 pub mod needs;
 pub mod plan;

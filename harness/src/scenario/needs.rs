@@ -6,10 +6,11 @@ use brokerfall_report::history::{ExpectedEnd, Phase};
 use brokerfall_report::protocol::{Kind, Reset, STATE, Times};
 
 use super::plan::{Action, Ask, InFlight, Joiner, Plan, ReaderPlan, State, When};
-use super::words::{GROUP_APIS, INVARIANTS, is_authorization};
+use super::words::{GROUP_APIS, is_authorization};
 use crate::fault::FaultSpec;
 use crate::fault::panic_callback::{Callback, How, PanicCallback};
 use crate::fault::partition::Mode;
+use crate::invariant::{ALL, Invariant};
 
 /// Most bytes that a partition of the mock may hold: it drops whole batches above 5 MiB and moves its log start.
 pub const MOCK_PARTITION_BYTES: u64 = 4 * 1024 * 1024;
@@ -126,6 +127,7 @@ impl Plan {
             .into_iter()
             .filter(|kind| self.reader.kind.is_none_or(|named| named == *kind))
             .filter(|kind| *kind == Kind::Group || (self.reader.members == 1 && !self.sets_session()))
+            .filter(|kind| *kind == Kind::Group || !matches!(self.phase, Phase::Commit | Phase::Rebalance))
             .filter(|kind| self.steps.iter().all(|step| serves(*kind, &step.action)))
             .filter(|kind| self.steps.iter().all(|step| can_meet(*kind, &step.when)))
             .collect()
@@ -255,25 +257,40 @@ impl Plan {
         self.expect.outcome.unwrap_or_else(|| self.default_outcome())
     }
 
-    /// Invariants that the nature of the faults takes out of judging, with the reason. A callback that hangs stops a
-    /// reader that calls it in its own loop, rightly; what it may not do is lie about it or refuse to close.
+    /// Invariants that the nature of the steps takes out of judging, with the reason. A callback that hangs stops a reader
+    /// that calls it in its own loop, rightly; what it may not do is lie about it or refuse to close. A reader that was
+    /// told to close owes no progress.
     pub fn not_judged(&self) -> BTreeMap<String, String> {
         let hangs = self
             .faults()
             .any(|fault| matches!(fault, FaultSpec::PanicCallback(panic) if panic.raise == How::Hang));
-        if !hangs {
+        let reason = if hangs {
+            "a callback hangs: only status_honest and stops_cleanly are asked, unless [expect] names more"
+        } else if self.ends_closed() {
+            "the scenario tells the reader to close: no progress is owed, unless [expect] names it"
+        } else {
             return BTreeMap::new();
-        }
-        INVARIANTS
-            .iter()
-            .filter(|id| !["status_honest", "stops_cleanly"].contains(id))
+        };
+        let asked = |invariant: &Invariant| match hangs {
+            true => ["status_honest", "stops_cleanly"].contains(&invariant.id),
+            false => !invariant.is_progress,
+        };
+        ALL.iter()
+            .filter(|invariant| !asked(invariant))
+            .map(|invariant| invariant.id)
             .filter(|id| !self.expect.named.iter().any(|named| named == *id))
-            .map(|id| {
-                let reason =
-                    "a callback hangs: only status_honest and stops_cleanly are asked, unless [expect] names more";
-                ((*id).to_owned(), reason.to_owned())
-            })
+            .map(|id| (id.to_owned(), reason.to_owned()))
             .collect()
+    }
+
+    /// Whether the last that its steps do to the reader's life is to tell it to close.
+    fn ends_closed(&self) -> bool {
+        let last = self.steps.iter().rev().find_map(|step| match &step.action {
+            Action::Ask { what: Ask::Stop, .. } => Some(true),
+            Action::Restart(_) => Some(false),
+            _ => None,
+        });
+        last == Some(true)
     }
 
     /// The faults of its steps, in order.
@@ -334,6 +351,7 @@ fn can_meet(kind: Kind, when: &When) -> bool {
 mod tests {
     use super::*;
     use crate::scenario::load;
+    use crate::scenario::words::INVARIANTS;
 
     fn plan(rest: &str) -> Plan {
         let text = format!("format = 1\ntitle = \"t\"\n{rest}");
@@ -454,5 +472,52 @@ mod tests {
             ["recovers", "status_honest", "stops_cleanly"]
         );
         assert_eq!(plan_of("do = { kill-reader = {} }").not_judged(), BTreeMap::new());
+    }
+
+    #[test]
+    fn a_reader_that_is_told_to_close_owes_no_progress_until_it_is_started_again() {
+        let stop = "[[topic]]\nname = \"o\"\n[[step]]\ndo = \"stop\"\n";
+        let not = |text: &str| plan(text).not_judged().into_keys().collect::<Vec<_>>();
+        assert_eq!(not(stop), ["catches_up", "no_silent_death", "recovers"]);
+        assert_eq!(
+            not(&format!("{stop}[expect]\ncatches_up = {{}}\n")),
+            ["no_silent_death", "recovers"]
+        );
+        assert!(not(&format!("{stop}[[step]]\ndo = \"restart-reader\"\n")).is_empty());
+    }
+
+    #[test]
+    fn what_only_a_group_does_needs_a_group() {
+        let of = |phase: &str| plan(&format!("phase = \"{phase}\"\n[[topic]]\nname = \"o\"")).kinds();
+        assert_eq!(of("commit"), [Kind::Group]);
+        assert_eq!(of("rebalance"), [Kind::Group]);
+        assert_eq!(of("close").len(), 3);
+        let reader = |keys: &str| plan(&format!("reader = {{ {keys} }}\n[[topic]]\nname = \"o\"")).kinds();
+        assert_eq!(reader("heartbeat = \"1s\""), [Kind::Group]);
+        assert_eq!(reader("max-poll = \"1s\""), [Kind::Group]);
+        assert_eq!(
+            plan_of("when = { in-flight = \"commit\" }\ndo = { kill-reader = {} }").kinds(),
+            [Kind::Group]
+        );
+        assert_eq!(
+            plan_of("when = { in-flight = \"barrier\" }\ndo = { kill-reader = {} }").kinds(),
+            [Kind::Table]
+        );
+        assert_eq!(
+            plan_of("do = { partition = { mode = \"cut\", api = \"OffsetCommit\" } }").kinds(),
+            [Kind::Group]
+        );
+    }
+
+    #[test]
+    fn what_the_mock_deletes_by_itself_is_nothing() {
+        for key in ["retention = { ms = 1_000 }", "segment-bytes = 1_000"] {
+            let unmet = plan(&format!("[[topic]]\nname = \"o\"\n{key}")).unmet_by_mock();
+            assert_eq!(unmet.len(), 1, "{key}");
+            assert!(unmet[0].reason.contains("neither segments nor retention"), "{unmet:?}");
+        }
+        let placed =
+            plan("cluster = { brokers = 2, idle = \"20s\", offsets-on = 2 }\n[[topic]]\nname = \"o\"\nbrokers = [2]");
+        assert_eq!(placed.unmet_by_mock(), []);
     }
 }

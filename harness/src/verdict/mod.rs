@@ -19,13 +19,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use brokerfall_report::history::{Entry, FailureOf};
+use brokerfall_report::report::{ReportFold, RunReport};
 use brokerfall_report::verdict::{
     Behind, FailureKind, Finding, Judgement, Outcome, SeenException, Verdict, VoidReason, VoidWhose,
 };
 
 use crate::history::facts::{Facts, HowEnded};
 use crate::invariant::{ALL, Invariant, catches_up, status_honest};
-pub use stored::{JudgeError, read, read_facts};
+pub use stored::{JudgeError, each, history_of, read_facts};
 
 /// The order in which violations name the cause: what happened before what it led to.
 const CAUSES: [&str; 7] = [
@@ -67,6 +68,29 @@ pub fn judge_facts(facts: &Facts) -> Judgement {
 /// As [`read_facts`].
 pub fn judge_file(path: &Path) -> Result<Judgement, JudgeError> {
     read_facts(path).map(|facts| judge_facts(&facts))
+}
+
+/// Judges and reports a stored history, reading it once.
+///
+/// # Errors
+/// As [`read_facts`].
+pub fn report_file(path: &Path) -> Result<RunReport, JudgeError> {
+    let (mut facts, mut report) = (Facts::default(), ReportFold::default());
+    each(path, |entry| {
+        facts.observe(entry);
+        report.observe(entry);
+    })?;
+    Ok(report.finish(&judge_facts(&facts)))
+}
+
+/// Reports a stored history that was judged already.
+///
+/// # Errors
+/// As [`read_facts`].
+pub fn report_judged(path: &Path, judgement: &Judgement) -> Result<RunReport, JudgeError> {
+    let mut report = ReportFold::default();
+    each(path, |entry| report.observe(entry))?;
+    Ok(report.finish(judgement))
 }
 
 /// Judges with these invariants; those of [`ALL`] in production.
@@ -166,11 +190,8 @@ fn findings(facts: &Facts, invariants: &[Invariant], voids: &mut Vec<VoidReason>
                 // A judge only reads, so nothing is left half changed when it panics.
                 None => catch_unwind(AssertUnwindSafe(|| (invariant.judge)(facts))).unwrap_or_else(|panic| {
                     let why = format!("the judge crashed: {}", panic_text(panic.as_ref()));
-                    voids.push(VoidReason {
-                        whose: VoidWhose::Judge,
-                        text: format!("{}: {why}", invariant.id),
-                        events: Vec::new(),
-                    });
+                    let text = format!("{}: {why}", invariant.id);
+                    voids.push(VoidReason::new(VoidWhose::Judge, text, Vec::new()));
                     Outcome::Undecided { why }
                 }),
             };

@@ -1,13 +1,27 @@
 //! Why a run proves nothing.
 
 use brokerfall_report::history::{Grade, Proof};
-use brokerfall_report::verdict::{Finding, Outcome, VoidReason, VoidWhose};
+use brokerfall_report::verdict::{Finding, Outcome, VoidBy, VoidReason, VoidWhose};
 
 use crate::history::facts::{Facts, Moment};
 use crate::invariant::{Invariant, by_id, patients_ended};
 
 /// A gap of the sampler above this starved the harness, milliseconds.
 const STARVED_MS: u64 = 1000;
+
+/// Where a reason lies, and who can mend it.
+type Owner = (VoidWhose, VoidBy);
+const ADAPTER: Owner = (VoidWhose::Adapter, VoidBy::Adapter);
+const READER: Owner = (VoidWhose::Reader, VoidBy::Reader);
+/// The fault came in another phase than the scenario says.
+const MISSED: Owner = (VoidWhose::Reader, VoidBy::Scenario);
+/// What the scenario waits for did not come, or did not reach the reader.
+const UNMET: Owner = (VoidWhose::Evidence, VoidBy::Scenario);
+/// The harness could not show that it did what it was to do.
+const UNPROVEN: Owner = (VoidWhose::Evidence, VoidBy::Harness);
+const CUT_OFF: Owner = (VoidWhose::Evidence, VoidBy::Environment);
+const CLUSTER: Owner = (VoidWhose::Cluster, VoidBy::Environment);
+const MACHINE: Owner = (VoidWhose::Machine, VoidBy::Environment);
 
 /// Why the run proves nothing, whatever the invariants say.
 pub(super) fn environment(facts: &Facts) -> Vec<VoidReason> {
@@ -16,15 +30,15 @@ pub(super) fn environment(facts: &Facts) -> Vec<VoidReason> {
     };
     let troubles = facts.troubles();
     let mut voids = Vec::new();
-    let mut add = |whose, text: String, events: Vec<u64>| voids.push(VoidReason { whose, text, events });
+    let mut add = |(whose, by), text: String, events: Vec<u64>| voids.push(VoidReason::new(whose, text, events).by(by));
 
     // First, because what else is missing is missing for that reason.
     if let Some((n, signal)) = &troubles.interrupted {
-        add(VoidWhose::Machine, format!("{signal} ended the run early"), vec![*n]);
+        add(MACHINE, format!("{signal} ended the run early"), vec![*n]);
     }
     for (n, member, text) in &troubles.protocol {
         add(
-            VoidWhose::Adapter,
+            ADAPTER,
             format!("the adapter of {member} broke the protocol: {text}"),
             vec![*n],
         );
@@ -36,7 +50,7 @@ pub(super) fn environment(facts: &Facts) -> Vec<VoidReason> {
             .filter_map(|&life| facts.lives().get(life)?.exit.as_ref());
         for exit in gone.filter(|exit| !exit.asked) {
             add(
-                VoidWhose::Adapter,
+                ADAPTER,
                 format!("the adapter of {name} ended before its hello"),
                 vec![exit.at.n],
             );
@@ -51,7 +65,7 @@ pub(super) fn environment(facts: &Facts) -> Vec<VoidReason> {
         && first_fault.is_none_or(|first| died < first)
     {
         add(
-            VoidWhose::Reader,
+            READER,
             "the reader ended before the first fault: it was not healthy before".to_owned(),
             vec![died],
         );
@@ -61,21 +75,21 @@ pub(super) fn environment(facts: &Facts) -> Vec<VoidReason> {
         match wanted {
             Proof::HealthyBefore => {
                 add(
-                    VoidWhose::Reader,
+                    READER,
                     format!("the reader was not healthy before the first fault: {text}"),
                     vec![*n],
                 );
             }
             Proof::Phase => {
                 add(
-                    VoidWhose::Reader,
+                    MISSED,
                     format!("`{fault}` missed the phase {}: {text}", opened.phase.name()),
                     vec![*n],
                 );
             }
             Proof::Healed => {
                 add(
-                    VoidWhose::Evidence,
+                    UNPROVEN,
                     format!("the heal of `{fault}` was not proven: {text}"),
                     vec![*n],
                 );
@@ -88,18 +102,16 @@ pub(super) fn environment(facts: &Facts) -> Vec<VoidReason> {
                     .map(|info| info.grade);
                 let reached = facts.faults().named(fault).and_then(|fault| fault.grade());
                 if !injecting.is_some_and(after_death) && (asked.is_none() || reached < asked) {
-                    add(
-                        VoidWhose::Evidence,
-                        format!("`{fault}` was not proven: {text}"),
-                        vec![*n],
-                    );
+                    // What was in force and did not reach the reader, or was not felt, came at the wrong moment.
+                    let owner = if *wanted == Proof::Injected { UNPROVEN } else { UNMET };
+                    add(owner, format!("`{fault}` was not proven: {text}"), vec![*n]);
                 }
             }
         }
     }
     for (n, index, text, detail) in troubles.unmet.iter().filter(|(n, ..)| !after_death(*n)) {
         add(
-            VoidWhose::Evidence,
+            UNMET,
             format!("step {} (`{text}`) was never triggered: {detail}", index + 1),
             vec![*n],
         );
@@ -116,14 +128,10 @@ pub(super) fn environment(facts: &Facts) -> Vec<VoidReason> {
     for info in &opened.faults {
         match facts.faults().named(&info.name) {
             None if died.is_some() || facts.closed().is_none() || !troubles.unmet.is_empty() => {}
-            None => add(
-                VoidWhose::Evidence,
-                format!("`{}` was never injected", info.name),
-                Vec::new(),
-            ),
+            None => add(UNMET, format!("`{}` was never injected", info.name), Vec::new()),
             Some(fault) if after_death(fault.injecting.n) => {}
             Some(fault) if fault.grade() < Some(info.grade) && !told(&info.name, false) => add(
-                VoidWhose::Evidence,
+                if fault.grade().is_none() { UNPROVEN } else { UNMET },
                 format!(
                     "`{}` stayed below the grade asked: wanted {}, proven {}",
                     info.name,
@@ -138,7 +146,7 @@ pub(super) fn environment(facts: &Facts) -> Vec<VoidReason> {
     for fault in facts.faults().all.iter().filter(|fault| fault.healed.is_none()) {
         if facts.closed().is_some() && !told(&fault.name, true) {
             add(
-                VoidWhose::Evidence,
+                UNPROVEN,
                 format!("the heal of `{}` was not proven", fault.name),
                 vec![fault.injecting.n],
             );
@@ -146,21 +154,21 @@ pub(super) fn environment(facts: &Facts) -> Vec<VoidReason> {
     }
     for (n, text) in &troubles.deviations {
         add(
-            VoidWhose::Cluster,
+            CLUSTER,
             format!("the cluster did what Apache Kafka would not: {text}"),
             vec![*n],
         );
     }
     if let Some((at, gap_ms)) = starved(facts) {
         add(
-            VoidWhose::Machine,
+            MACHINE,
             format!("the machine starved the harness for {gap_ms} ms (lower --jobs)"),
             vec![at.n],
         );
     }
     if troubles.interrupted.is_none() && facts.closed().is_none() {
         add(
-            VoidWhose::Evidence,
+            CUT_OFF,
             format!("the history is partial: it was cut off after event #{}", facts.now().n),
             vec![facts.now().n],
         );
@@ -236,10 +244,6 @@ pub(super) fn undecided(facts: &Facts, invariants: &[Invariant], findings: &[Fin
     }
     texts
         .into_iter()
-        .map(|text| VoidReason {
-            whose: VoidWhose::Undecided,
-            text,
-            events: Vec::new(),
-        })
+        .map(|text| VoidReason::new(VoidWhose::Undecided, text, Vec::new()))
         .collect()
 }

@@ -192,6 +192,7 @@ async fn unanswered_connects_hang_and_are_seen_and_succeed_after_the_heal() {
     // What the link did to its own port is nobody's connection.
     assert_eq!(lab.count(ConnectionChange::TurnedAway), 0);
     until(|| lab.link.open_connections("") == 1).await;
+    assert_eq!(lab.count(ConnectionChange::Opened), 3);
 }
 
 #[tokio::test]
@@ -331,6 +332,24 @@ async fn broker_closes_an_idle_connection_behind_a_hold_and_the_reader_sees_its_
 }
 
 #[tokio::test]
+async fn clock_of_a_broker_behind_a_hold_starts_anew_with_what_it_writes() {
+    let lab = idle_lab().await;
+    let (_reader, mut broker) = lab.pair("r1").await;
+    lab.cut(CutMode::Hold, Direction::Both, CutHeal::Keep).await;
+    let mut half = tokio::time::interval(IDLE / 2);
+    half.tick().await;
+    half.tick().await;
+    let since = Instant::now();
+    broker.write_all(&response(1, 50)).await.unwrap();
+    assert_eq!(next(&mut broker).await, Ok(0));
+    assert!(
+        since.elapsed() >= IDLE.mul_f64(0.8),
+        "closed after {:?}",
+        since.elapsed()
+    );
+}
+
+#[tokio::test]
 async fn reader_that_spoke_to_a_broker_that_closed_behind_a_hold_is_reset_after_the_heal() {
     let lab = idle_lab().await;
     let (mut reader, mut broker) = lab.pair("r1").await;
@@ -341,21 +360,31 @@ async fn reader_that_spoke_to_a_broker_that_closed_behind_a_hold_is_reset_after_
     lab.link.heal(cut).await.unwrap();
     // The FIN comes first, as it was sent first; the RST that answers the bytes shows at a write.
     assert_eq!(next(&mut reader).await, Ok(0));
-    until(|| {
-        let written = reader.try_write(&[0]).map_err(|cause| cause.kind());
-        matches!(written, Err(ErrorKind::BrokenPipe | ErrorKind::ConnectionReset))
-    })
-    .await;
+    until(|| is_reset(&reader)).await;
     until(|| lab.link.open_connections("") == 0).await;
+}
+
+/// Whether the other end has answered bytes with RST, seen by writing more.
+fn is_reset(stream: &TcpStream) -> bool {
+    let written = stream.try_write(&[0]).map_err(|cause| cause.kind());
+    matches!(written, Err(ErrorKind::BrokenPipe | ErrorKind::ConnectionReset))
 }
 
 #[tokio::test]
 async fn fin_of_an_idle_broker_passes_a_hold_of_the_other_direction_and_waits_for_its_own() {
     let lab = idle_lab().await;
     let (mut reader, mut broker) = lab.pair("r1").await;
-    lab.cut(CutMode::Hold, Direction::ToBroker, CutHeal::Keep).await;
+    let cut = lab.cut(CutMode::Hold, Direction::ToBroker, CutHeal::Keep).await;
     assert_eq!(next(&mut broker).await, Ok(0));
     assert_eq!(next(&mut reader).await, Ok(0));
+    // What it sends now does not arrive, so nothing answers that the broker is gone.
+    let mut every = tokio::time::interval(WHILE / 4);
+    for _ in 0..4 {
+        every.tick().await;
+        reader.write_all(&[0]).await.unwrap();
+    }
+    lab.link.heal(cut).await.unwrap();
+    until(|| is_reset(&reader)).await;
 
     let lab = idle_lab().await;
     let (mut reader, mut broker) = lab.pair("r1").await;

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use brokerfall::history::recorder::Recorder;
@@ -17,11 +18,12 @@ use kafka_protocol::messages::{
     metadata_request::MetadataRequestTopic, sync_group_request::SyncGroupRequestAssignment,
 };
 use kafka_protocol::protocol::{Decodable, Encodable, StrBytes};
-use rdkafka::ClientConfig;
-use rdkafka::consumer::{CommitMode, Consumer, StreamConsumer};
+use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::consumer::{CommitMode, Consumer, ConsumerContext, StreamConsumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::mocking::{MockCluster, MockCoordinator};
 use rdkafka::producer::{DefaultProducerContext, FutureProducer, FutureRecord};
+use rdkafka::{ClientConfig, ClientContext};
 use rdkafka::{Message, Offset, TopicPartitionList};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -85,6 +87,10 @@ impl Lab {
     }
 
     fn consumer(&self, more: &[(&str, &str)]) -> StreamConsumer {
+        self.config(more).create().unwrap()
+    }
+
+    fn config(&self, more: &[(&str, &str)]) -> ClientConfig {
         let mut config = ClientConfig::new();
         config
             .set("bootstrap.servers", self.link.bootstrap())
@@ -98,7 +104,7 @@ impl Lab {
         for (key, value) in more {
             config.set(*key, *value);
         }
-        config.create().unwrap()
+        config
     }
 
     fn assigned(&self) -> StreamConsumer {
@@ -114,7 +120,7 @@ impl Lab {
     }
 
     /// Reads until every partition was read to its end; returns how many records came.
-    async fn read_all(&self, consumer: &StreamConsumer) -> i64 {
+    async fn read_all<C: ConsumerContext + 'static>(&self, consumer: &StreamConsumer<C>) -> i64 {
         let mut next = BTreeMap::new();
         let mut count = 0;
         let reading = async {
@@ -597,7 +603,11 @@ async fn consumer_sees_partitions_that_are_added_later() {
 }
 
 /// Reads until these are the partitions read and the offsets read next. A rebalance makes a consumer read again.
-async fn read_to(consumer: &StreamConsumer, next: &mut BTreeMap<i32, i64>, wanted: &[(i32, i64)]) {
+async fn read_to<C: ConsumerContext + 'static>(
+    consumer: &StreamConsumer<C>,
+    next: &mut BTreeMap<i32, i64>,
+    wanted: &[(i32, i64)],
+) {
     let wanted = BTreeMap::from_iter(wanted.iter().copied());
     let reading = async {
         while *next != wanted {
@@ -607,4 +617,81 @@ async fn read_to(consumer: &StreamConsumer, next: &mut BTreeMap<i32, i64>, wante
         }
     };
     timeout(SOON, reading).await.expect("everything that is shown is read");
+}
+
+/// Keeps what the client logs.
+#[derive(Clone, Default)]
+struct Logged(Arc<Mutex<Vec<String>>>);
+
+impl ClientContext for Logged {
+    fn log(&self, _level: RDKafkaLogLevel, facility: &str, text: &str) {
+        self.0.lock().unwrap().push(format!("{facility}: {text}"));
+    }
+}
+
+impl ConsumerContext for Logged {}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_with_a_code_are_read_by_librdkafka_for_every_api_and_place_of_the_code() {
+    let places = [
+        ("Fetch", "KAFKA_STORAGE_ERROR", None),
+        ("Fetch", "FETCH_SESSION_ID_NOT_FOUND", None),
+        ("ListOffsets", "LEADER_NOT_AVAILABLE", None),
+        ("Metadata", "LEADER_NOT_AVAILABLE", None),
+        ("Metadata", "LEADER_NOT_AVAILABLE", Some(1)),
+        ("OffsetCommit", "REBALANCE_IN_PROGRESS", None),
+        ("OffsetFetch", "COORDINATOR_LOAD_IN_PROGRESS", None),
+        ("OffsetFetch", "UNSTABLE_OFFSET_COMMIT", None),
+        ("FindCoordinator", "COORDINATOR_NOT_AVAILABLE", None),
+        ("JoinGroup", "COORDINATOR_LOAD_IN_PROGRESS", None),
+        ("SyncGroup", "REBALANCE_IN_PROGRESS", None),
+        ("Heartbeat", "UNKNOWN_MEMBER_ID", None),
+    ];
+    // At once, since the mock makes every join but the first wait for seconds.
+    let answered = places.map(|(api, code, partition)| answered_with(api, code, partition));
+    futures::future::join_all(answered).await;
+}
+
+async fn answered_with(api: &str, code: &str, partition: Option<u32>) {
+    const FAULT: &str = "answer-error-1";
+    let mut lab = Lab::new(1);
+    lab.write(20).await;
+    let rule = lab.link.arm(AnswerRule {
+        fault: FAULT.to_owned(),
+        api: api.to_owned(),
+        code: brokerfall::link::codes::code(code).unwrap(),
+        topic: None,
+        partition,
+        client: None,
+        times: Some(1),
+    });
+    let logged = Logged::default();
+    let more = [("enable.auto.commit", "true"), ("auto.commit.interval.ms", "50")];
+    let consumer: StreamConsumer<Logged> = lab.config(&more).create_with_context(logged.clone()).unwrap();
+    consumer.subscribe(&[TOPIC]).unwrap();
+    let is_told = || {
+        lab.events().into_iter().any(|event| {
+            matches!(event, Event::WireError { api: told, code: at, injected_by: Some(by), .. }
+                if told == api && at.name == code && by == FAULT)
+        })
+    };
+    let meeting = async {
+        while !is_told() {
+            // Errors are the client's word on the code; whether it goes on is no matter here.
+            drop(timeout(Duration::from_millis(50), consumer.recv()).await);
+        }
+    };
+    let met = timeout(SOON, meeting).await;
+    assert!(met.is_ok(), "no client was answered {code} in {api}");
+    // It goes on, so it has read the answer.
+    lab.write(1).await;
+    lab.read_all(&consumer).await;
+    let counts = lab.link.disarm(rule);
+    assert_eq!((counts.triggered, counts.undecodable), (1, 0), "{code} in {api}");
+    let lines = logged.0.lock().unwrap().clone();
+    let malformed = |line: &&String| line.contains("PROTO") || line.contains("Bad message");
+    assert_eq!(lines.iter().find(malformed), None, "{code} in {api}");
+    lab.assert_no_failure();
+    drop(consumer);
+    lab.link.shutdown().await;
 }

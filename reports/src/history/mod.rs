@@ -12,15 +12,17 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 mod plan;
+mod read;
 
 use crate::exception::Code;
 use crate::protocol::{ReaderEvent, TopicPartition};
 use crate::runs::Runs;
 
 pub use plan::{
-    ClusterInfo, Declares, Expect, ExpectedEnd, FaultInfo, Generator, Grade, Limit, Limits, Opened, Phase, ReaderInfo,
-    TopicInfo,
+    ClusterInfo, Declares, Expect, ExpectedEnd, ExpectedException, FaultInfo, Generator, Grade, Limit, Limits, Opened,
+    Phase, ReaderInfo, TopicInfo,
 };
+pub use read::EntryReader;
 
 /// Version of the record format. It rises when a required field is added or a meaning changes.
 pub const HISTORY_FORMAT: u32 = 1;
@@ -392,6 +394,14 @@ pub enum Event {
         of: FailureOf,
         /// What, what was wanted, and the next step.
         text: String,
+    },
+    /// The machine had more to do than cores to do it with: what is used of the CPU says less than it would alone. Told
+    /// once a second while it is so.
+    Contended {
+        /// Length of the time that is told of, which ends here, microseconds.
+        span_us: u64,
+        /// For how much of it something had to wait for a core, microseconds.
+        waited_us: u64,
     },
     /// The sampler missed its turn by more than a second: the machine starved the harness.
     Starved {

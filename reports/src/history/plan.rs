@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::exception::Origin;
 use crate::protocol::{Isolation, Kind, Reset};
 
 /// The plan, as far as judging and reporting need it.
@@ -45,6 +46,10 @@ pub struct Opened {
     pub steps: Vec<String>,
     /// What is asked.
     pub expect: Expect,
+    /// Exceptions that were accepted for this reader in this scenario, so that `exception_expected` needs nothing else;
+    /// absent where nobody has accepted any yet. An empty list says that none is expected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected: Option<Vec<ExpectedException>>,
     /// Limits with their origin.
     pub limits: Limits,
     /// Seed of the run (`--seed`, one higher with each repeat). Nothing is drawn from it so far.
@@ -206,6 +211,21 @@ pub struct Expect {
     pub not_judged: BTreeMap<String, String>,
 }
 
+/// An exception that a reader is known to show.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ExpectedException {
+    /// The phase in which it first surfaces.
+    pub phase: Phase,
+    /// Where it surfaces.
+    pub origin: Origin,
+    /// The fully qualified type, verbatim.
+    #[serde(rename = "type")]
+    pub type_name: String,
+    /// Its error code, where the class alone says nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<i64>,
+}
+
 /// How a run may end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -231,6 +251,22 @@ pub struct Limits {
     pub requests_per_s: Limit,
     /// Error events over an outage, per second.
     pub errors_per_s: Limit,
+    /// Rise of the resident memory of the reader's process group over an outage, MiB.
+    #[serde(default = "memory_mib")]
+    pub memory_mib: Limit,
+    /// Rise of its open descriptors over an outage.
+    #[serde(default = "descriptors")]
+    pub descriptors: Limit,
+}
+
+/// Known-good readers (librdkafka, aiokafka) rose by at most 0.15 MiB over outages of 20 s.
+fn memory_mib() -> Limit {
+    Limit::default_of(16.0)
+}
+
+/// The same readers rose by at most two for each broker.
+fn descriptors() -> Limit {
+    Limit::default_of(16.0)
 }
 
 /// A limit and where it comes from.
@@ -240,6 +276,16 @@ pub struct Limit {
     pub value: f64,
     /// `scenario`, `manifest` or `default`.
     pub origin: String,
+}
+
+impl Limit {
+    /// A limit that neither scenario nor manifest sets.
+    pub fn default_of(value: f64) -> Self {
+        Self {
+            value,
+            origin: "default".to_owned(),
+        }
+    }
 }
 
 /// Phases of a reader's life that a fault can hit.

@@ -209,12 +209,7 @@ fn section(out: &mut Markdown, run: &RunReport) {
         out.gap();
         out.line("The history has no end: the run was cut off.");
     }
-    out.list(
-        "Void because",
-        run.voids
-            .iter()
-            .map(|void| format!("{}: {}", words::whose(void.whose), text(&void.text))),
-    );
+    out.list("Void because", run.voids.iter().map(|void| text(&words::void(void))));
     out.list("Violated", run.violations.iter().map(violation));
     out.list("Observed, not attributed", run.observed.iter().map(violation));
     out.list("Remarks", run.remarks.iter().map(|remark| text(remark)));

@@ -261,7 +261,7 @@ fn void(page: &mut Page, run: &RunReport) {
         page.field("cause", &show(&run.cause));
     }
     for void in &run.voids {
-        page.field("cause", &show(&format!("{}: {}", words::whose(void.whose), void.text)));
+        page.field("cause", &show(&words::void(void)));
     }
     observed(page, run);
     proven(page, run);
@@ -285,10 +285,7 @@ fn cause(page: &mut Page, run: &RunReport) {
         page.field("also", &others.join("; "));
     }
     for void in &run.voids {
-        page.field(
-            "else void",
-            &show(&format!("{}: {}", words::whose(void.whose), void.text)),
-        );
+        page.field("else void", &show(&words::void(void)));
     }
     if !run.remarks.is_empty() {
         page.field("remarks", &show(&run.remarks.join("; ")));

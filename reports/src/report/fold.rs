@@ -1,5 +1,6 @@
 //! From a history and its judgement to the report of a run: one pass, no clock, no I/O.
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
 use super::columns::{Gathering, seconds};
@@ -19,8 +20,18 @@ use crate::verdict::{Judgement, Outcome, Verdict, VoidWhose};
 /// told from other violations of `status_honest` by the answer among its events.
 const NEEDS_NO_FAULT: [&str; 4] = ["no_lost_record", "no_phantom_record", "in_order", "commit_not_ahead"];
 
+/// A report that is folded from a history entry by entry, so that the history need not be in memory.
+///
+/// ```
+/// # use brokerfall_report::report::ReportFold;
+/// # use brokerfall_report::history::{Entry, Event};
+/// # fn judgement() -> brokerfall_report::verdict::Judgement { serde_json::from_str(r#"{"verdict":"error","cause":"","findings":[]}"#).unwrap() }
+/// let mut fold = ReportFold::default();
+/// fold.observe(&Entry { n: 0, at_us: 10, event: Event::Closed });
+/// assert!(!fold.finish(&judgement()).partial);
+/// ```
 #[derive(Default)]
-struct Fold {
+pub struct ReportFold {
     opened: Option<Box<Opened>>,
     hello: Option<Hello>,
     clock: Clock,
@@ -54,17 +65,18 @@ struct Recovery {
 impl RunReport {
     /// Folds a history and its judgement into a report. Cut-off histories give a report marked partial; one without a
     /// plan gives a report that names no scenario.
-    pub fn from_history(entries: impl IntoIterator<Item = Entry>, judgement: &Judgement) -> RunReport {
-        let mut fold = Fold::default();
+    pub fn from_history(entries: impl IntoIterator<Item = impl Borrow<Entry>>, judgement: &Judgement) -> RunReport {
+        let mut fold = ReportFold::default();
         for entry in entries {
-            fold.observe(entry);
+            fold.observe(entry.borrow());
         }
         fold.finish(judgement)
     }
 }
 
-impl Fold {
-    fn observe(&mut self, entry: Entry) {
+impl ReportFold {
+    /// Takes in one entry.
+    pub fn observe(&mut self, entry: &Entry) {
         let (n, at_us) = (entry.n, entry.at_us);
         self.last_us = at_us;
         self.clock.observe(at_us, &entry.event);
@@ -87,7 +99,7 @@ impl Fold {
             // The patient's own close may still raise; after a cure it would be another reader's exception.
             self.columns.raised(at_us, member, event);
         }
-        self.note(at_us, entry.event);
+        self.note(at_us, &entry.event);
     }
 
     fn end_judging(&mut self, at_us: u64) {
@@ -99,12 +111,12 @@ impl Fold {
         }
     }
 
-    fn note(&mut self, at_us: u64, event: Event) {
+    fn note(&mut self, at_us: u64, event: &Event) {
         match event {
             Event::Opened(opened) => {
                 self.lag.starts_at(opened.reset);
                 self.evidence = opened.faults.iter().map(|f| blank(&f.name, &f.kind, f.grade)).collect();
-                self.opened = Some(opened);
+                self.opened = Some(opened.clone());
             }
             Event::Injecting {
                 fault,
@@ -112,40 +124,49 @@ impl Fold {
                 text,
                 emulated,
             } => {
-                let evidence = self.evidence_of(&fault);
-                (evidence.kind, evidence.text, evidence.emulated) = (kind, text, emulated);
-                self.began.insert(fault, at_us);
+                let evidence = self.evidence_of(fault);
+                evidence.kind.clone_from(kind);
+                evidence.text.clone_from(text);
+                evidence.emulated = *emulated;
+                self.began.insert(fault.clone(), at_us);
             }
-            Event::Injected { fault, proof } => self.proven(&fault, Grade::Injected, proof),
-            Event::Delivered { fault, proof } => self.proven(&fault, Grade::Delivered, proof),
-            Event::Felt { fault, proof } => self.proven(&fault, Grade::Felt, proof),
+            Event::Injected { fault, proof } => self.proven(fault, Grade::Injected, proof),
+            Event::Delivered { fault, proof } => self.proven(fault, Grade::Delivered, proof),
+            Event::Felt { fault, proof } => self.proven(fault, Grade::Felt, proof),
             Event::Healed { fault, proof } => {
-                let in_force = self
-                    .began
-                    .get(&fault)
-                    .map(|began| seconds(at_us.saturating_sub(*began)));
-                let evidence = self.evidence_of(&fault);
-                evidence.heal = Some(proof);
+                let in_force = self.began.get(fault).map(|began| seconds(at_us.saturating_sub(*began)));
+                let evidence = self.evidence_of(fault);
+                evidence.heal = Some(proof.clone());
                 evidence.in_force_s = in_force;
             }
             // That the reader was not healthy before is about no fault; the reasons of the void run say it.
             Event::NotProven { fault, .. } if fault.is_empty() => {}
             Event::NotProven { fault, wanted, text } => {
-                self.evidence_of(&fault)
-                    .not_proven
-                    .push(NotProvenReport { wanted, text });
+                self.evidence_of(fault).not_proven.push(NotProvenReport {
+                    wanted: *wanted,
+                    text: text.clone(),
+                });
             }
             Event::Reader {
                 event: ReaderEvent::Hello(hello),
                 ..
             } => {
-                self.hello.get_or_insert(hello);
+                self.hello.get_or_insert_with(|| hello.clone());
             }
             Event::Left { stopped_ms, .. } if !self.diagnosed => {
-                self.recovery.stop_ms = self.recovery.stop_ms.max(stopped_ms);
+                self.recovery.stop_ms = self.recovery.stop_ms.max(*stopped_ms);
             }
-            Event::Cure { renewed, worked, text } => self.cures.push(CureReport { renewed, worked, text }),
-            Event::Skipped { reason, enable } => self.skipped = Some(SkipReport { reason, enable }),
+            Event::Cure { renewed, worked, text } => self.cures.push(CureReport {
+                renewed: *renewed,
+                worked: *worked,
+                text: text.clone(),
+            }),
+            Event::Skipped { reason, enable } => {
+                self.skipped = Some(SkipReport {
+                    reason: reason.clone(),
+                    enable: enable.clone(),
+                });
+            }
             Event::Closed => self.closed = true,
             _ => {}
         }
@@ -162,15 +183,19 @@ impl Fold {
         &mut self.evidence[at]
     }
 
-    fn proven(&mut self, fault: &str, grade: Grade, text: String) {
+    fn proven(&mut self, fault: &str, grade: Grade, text: &str) {
         let evidence = self.evidence_of(fault);
-        evidence.proofs.push(ProofReport { grade, text });
+        evidence.proofs.push(ProofReport {
+            grade,
+            text: text.to_owned(),
+        });
         // Each grade rests on the one below.
         let shown = |grade: &Grade| evidence.proofs.iter().any(|proof| proof.grade == *grade);
         evidence.reached = Grade::ALL.into_iter().take_while(shown).last();
     }
 
-    fn finish(mut self, judgement: &Judgement) -> RunReport {
+    /// The report, once every entry was taken in.
+    pub fn finish(mut self, judgement: &Judgement) -> RunReport {
         // A run that was cut off never reached the end of its judging.
         self.end_judging(self.last_us);
         let mut run = RunReport::blank(

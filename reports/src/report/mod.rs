@@ -12,6 +12,8 @@ mod signals;
 mod timing;
 mod usage;
 
+pub use fold::ReportFold;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};

@@ -30,11 +30,7 @@ fn violated(invariant: &str, events: &[u64]) -> Finding {
 }
 
 fn void(whose: VoidWhose) -> VoidReason {
-    VoidReason {
-        whose,
-        text: "why".into(),
-        events: Vec::new(),
-    }
+    VoidReason::new(whose, "why".into(), Vec::new())
 }
 
 /// Names of attributed and of merely observed violations.
@@ -248,7 +244,10 @@ fn a_recovered_run_says_how_long_it_took_and_what_was_left() {
 fn a_history_that_was_cut_off_is_marked_partial() {
     assert!(report(stories::environment_failed()).partial);
     assert!(!report(stories::passed()).partial);
-    let nothing = RunReport::from_history(Vec::new(), &history::judgement(Verdict::Error, "no plan", Vec::new()));
+    let nothing = RunReport::from_history(
+        Vec::<brokerfall_report::history::Entry>::new(),
+        &history::judgement(Verdict::Error, "no plan", Vec::new()),
+    );
     assert!(nothing.partial && nothing.scenario.is_empty());
 }
 

@@ -455,11 +455,8 @@ pub(crate) fn void_with_a_violation() -> (Vec<Entry>, Judgement) {
     )];
     let why = "pause-broker-1 was to be delivered and reached only injected";
     let mut judgement = judgement(Verdict::Void, why, findings);
-    judgement.voids.push(VoidReason {
-        whose: VoidWhose::Evidence,
-        text: why.into(),
-        events: vec![unproven],
-    });
+    let void = VoidReason::new(VoidWhose::Evidence, why.into(), vec![unproven]);
+    judgement.voids.push(void);
     (h.entries, judgement)
 }
 

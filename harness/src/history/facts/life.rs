@@ -53,6 +53,8 @@ pub struct Life {
     pub tells_ids: bool,
     /// It sends `status` events; the state in its heartbeats is then only an echo or the adapter's own word.
     pub tells_status: bool,
+    /// Records that it told, duplicates included.
+    pub records: u64,
     /// Keys dropped that it told without a record.
     pub keys_deleted: u64,
     /// Changes of the status, verbatim, from `status` events and heartbeats.
@@ -65,14 +67,27 @@ pub struct Life {
     pub last_heartbeat: Option<Moment>,
     /// Changes of the library's own count of callback errors.
     pub callback_errors: Vec<(Moment, f64)>,
-    /// CPU time used so far by its process group, milliseconds.
-    pub cpu: Vec<(Moment, u64)>,
+    /// What its process group used, as sampled.
+    pub usage: Vec<Usage>,
     /// When it was blocked: since, and until (absent while it is).
     pub blocked: Vec<(u64, Option<u64>)>,
     /// Blocking calls that came back: when, which, and whether with an error.
     pub returned: Vec<(Moment, String, bool)>,
     /// The signs of its end.
     pub(super) signs: Signs,
+}
+
+/// What a process group used at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Usage {
+    /// When.
+    pub at: Moment,
+    /// CPU time so far, milliseconds.
+    pub cpu_ms: u64,
+    /// Resident memory, KiB.
+    pub rss_kib: u64,
+    /// Open file descriptors.
+    pub descriptors: u64,
 }
 
 /// How a process ended.
@@ -158,13 +173,14 @@ impl Life {
             tells_offsets: false,
             tells_ids: false,
             tells_status: false,
+            records: 0,
             keys_deleted: 0,
             status: Vec::new(),
             claims: Vec::new(),
             caught_up: Vec::new(),
             last_heartbeat: None,
             callback_errors: Vec::new(),
-            cpu: Vec::new(),
+            usage: Vec::new(),
             blocked: Vec::new(),
             returned: Vec::new(),
             signs: Signs::default(),

@@ -46,9 +46,13 @@ impl Facts {
 
     /// Whether a command of this name was asked of some member that lives, and is not answered.
     pub fn is_in_flight(&self, command: &str) -> bool {
-        self.asked()
-            .iter()
-            .any(|asked| asked.command == command && asked.answer.is_none() && self.is_alive(&asked.member))
+        let of_this_life = |member: &str, n: u64| self.life(member).is_some_and(|life| life.born.n <= n);
+        self.asked().iter().any(|asked| {
+            asked.command == command
+                && asked.answer.is_none()
+                && self.is_alive(&asked.member)
+                && of_this_life(&asked.member, asked.at.n)
+        })
     }
 
     /// Whether a reader can no longer do anything that is waited for: its processes are gone, or nothing that its adapter

@@ -5,6 +5,7 @@ use brokerfall_report::runs::Runs;
 
 use super::Moment;
 use super::runset::RunSet;
+use super::thin::Together;
 
 /// Records with rising ids at rising offsets, both without gaps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,6 +121,24 @@ pub(super) fn in_step(ids: &Runs, offsets: &Runs) -> Vec<(u64, u64, u64)> {
 }
 
 impl Log {
+    pub(super) fn thin(&mut self, together: &Together<'_>) {
+        together.neighbours(&mut self.acked, |earlier, later| {
+            let joins = earlier.last_id().checked_add(1) == Some(later.id)
+                && earlier.last_offset().checked_add(1) == Some(later.offset)
+                && together.may_soon(earlier.at, later.at);
+            if joins {
+                earlier.len = earlier.len.saturating_add(later.len);
+            }
+            joins
+        });
+        // The later end stands for the earlier: what waited is never told before it waited.
+        together.by_key(
+            &mut self.bounds,
+            |_| (),
+            |later, earlier| later.start == earlier.start && together.may_soon(earlier.at, later.at),
+        );
+    }
+
     pub(super) fn produced(&mut self, at: Moment, ids: &Runs, offsets: &Runs, outcome: ProduceOutcome) {
         for &[a, b] in ids.as_slice() {
             self.tried.insert(a, b);

@@ -9,7 +9,8 @@
 //! fault events  -> Faults, the path         link events   -> Wire
 //! ```
 //!
-//! Runs and changes are kept, not events, so that memory follows what happened and not how often it was told.
+//! Runs and changes are kept, not events, so that memory follows what happened and not how often it was told; what a
+//! long run tells while nothing happens is put together (`thin`).
 //! Deliberately not here: any judgement (that is `invariant`).
 
 mod faults;
@@ -21,21 +22,23 @@ mod observe;
 mod observe_reader;
 mod observe_wire;
 mod owners;
+mod phase;
 mod query;
 mod query_reader;
 mod reads;
 mod runset;
 mod snapshot;
+mod thin;
 mod wire;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use brokerfall_report::exception::{Exception, Origin};
 use brokerfall_report::history::{FailureOf, LogEnd, Opened, Phase, Proof, Renewed, SentinelRecord, Stage};
-use brokerfall_report::protocol::{CallbackCall, Done, Hello};
+use brokerfall_report::protocol::{CallbackCall, Done, Hello, ResetCause};
 
 pub use faults::{Fault, Faults};
-pub use life::{Claimed, Ended, Exit, HowEnded, Life, shown};
+pub use life::{Claimed, Ended, Exit, HowEnded, Life, Usage, shown};
 pub(crate) use log::not_tombstone;
 pub use log::{Bounds, Log, Piece, Scan};
 pub use owners::Owned;
@@ -112,6 +115,19 @@ pub struct Excuse {
     pub partition: Option<(String, u32)>,
     /// What.
     pub what: &'static str,
+}
+
+/// A reset that a reader reported.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResetTold {
+    /// When.
+    pub at: Moment,
+    /// Topic.
+    pub topic: String,
+    /// Partition.
+    pub partition: u32,
+    /// Why, in its words.
+    pub cause: ResetCause,
 }
 
 /// An exception as it was seen, equal ones together.
@@ -226,9 +242,11 @@ pub struct Facts {
     struck: Vec<(Moment, usize, CallbackCall, bool)>,
     seen: BTreeMap<String, Seen>,
     errors: Vec<(Moment, usize, Origin, u64)>,
-    resets: Vec<Moment>,
-    delivered: Vec<(Moment, u64)>,
+    resets: Vec<ResetTold>,
+    delivered: u64,
+    calm: thin::Calm,
     last_progress: Option<u64>,
+    contended: Vec<(Moment, u64, u64)>,
     left: Vec<Left>,
     cures: Vec<Cure>,
     troubles: Troubles,

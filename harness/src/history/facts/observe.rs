@@ -3,7 +3,7 @@
 use brokerfall_report::history::{Entry, Event, Grade, StepState};
 use brokerfall_report::protocol::Kind;
 
-use super::{Added, Asked, Cure, Excuse, Exit, Facts, Fault, Left, Life, Moment, Sentinel, Snapshot};
+use super::{Added, Asked, Cure, Excuse, Exit, Facts, Fault, Left, Life, Moment, Sentinel, Snapshot, Usage};
 
 impl Facts {
     /// Takes in one entry.
@@ -16,6 +16,8 @@ impl Facts {
             n: entry.n,
             us: self.now.us.max(entry.at_us),
         };
+        self.calm.observe(self.now, stirs(&entry.event));
+        self.thin();
         match &entry.event {
             Event::Opened(opened) => self.opened = Some(opened.clone()),
             Event::Stage(stage) => self.stages.push((at, *stage)),
@@ -76,6 +78,7 @@ impl Facts {
                 text: text.clone(),
             }),
             Event::Failure { of, text } => self.troubles.failures.push((at.n, *of, text.clone())),
+            Event::Contended { span_us, waited_us } => self.contended.push((at, *span_us, *waited_us)),
             Event::Starved { gap_ms } => self.troubles.starved.push((at, *gap_ms)),
             Event::Skipped { reason, enable } => {
                 self.troubles.skipped = Some((at.n, reason.clone(), enable.clone()));
@@ -134,6 +137,8 @@ impl Facts {
             Event::Path { open, .. } => self.faults.path.push((at, *open)),
             _ => {}
         }
+        let in_force = self.faults.all.iter().any(|fault| fault.healed.is_none());
+        self.calm.fault(at, in_force);
     }
 
     fn observe_oracle(&mut self, at: Moment, event: &Event) {
@@ -297,9 +302,20 @@ impl Facts {
                     });
                 }
             }
-            Event::Sample { member, cpu_ms, .. } => {
+            Event::Sample {
+                member,
+                cpu_ms,
+                rss_kib,
+                descriptors,
+                ..
+            } => {
                 if let Some(life) = self.last_life_mut(member) {
-                    life.cpu.push((at, *cpu_ms));
+                    life.usage.push(Usage {
+                        at,
+                        cpu_ms: *cpu_ms,
+                        rss_kib: *rss_kib,
+                        descriptors: *descriptors,
+                    });
                 }
             }
             Event::Left {
@@ -443,5 +459,33 @@ impl Facts {
             (Some(fixed), Some(life)) => life.born >= fixed,
             _ => false,
         }
+    }
+}
+
+/// Whether a judge may ask about the moment of this event: all but the stream of what is told over and over.
+fn stirs(event: &Event) -> bool {
+    use brokerfall_report::history::GroupChange;
+    use brokerfall_report::protocol::ReaderEvent;
+    match event {
+        Event::Produced { .. }
+        | Event::Watermarks { .. }
+        | Event::Sample { .. }
+        | Event::Contended { .. }
+        | Event::Wire { .. }
+        | Event::WireConnection { .. }
+        | Event::WireCommit { .. }
+        | Event::WireGroup {
+            change: GroupChange::Alive { .. },
+            ..
+        } => false,
+        Event::Reader { event, .. } => !matches!(
+            event,
+            ReaderEvent::Records { .. }
+                | ReaderEvent::Deleted { .. }
+                | ReaderEvent::Heartbeat(_)
+                | ReaderEvent::Committed { .. }
+                | ReaderEvent::Error { fatal: false, .. }
+        ),
+        _ => true,
     }
 }

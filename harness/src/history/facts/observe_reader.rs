@@ -4,7 +4,7 @@ use brokerfall_report::exception::{Exception, Origin};
 use brokerfall_report::history::{Phase, Stage};
 use brokerfall_report::protocol::{CallbackCall, Done, ReaderEvent};
 
-use super::{Commit, Excuse, Facts, Moment, Seen, partition_of};
+use super::{Commit, Excuse, Facts, Moment, ResetTold, Seen, partition_of};
 
 impl Facts {
     pub(super) fn observe_reader(&mut self, at: Moment, member: &str, index: usize, event: &ReaderEvent) {
@@ -20,6 +20,7 @@ impl Facts {
                     let took = partition.reads.delivered(at, index, delivered);
                     count = count.saturating_add(took.records);
                     if let Some(life) = self.lives.get_mut(index) {
+                        life.records = life.records.saturating_add(took.records);
                         life.tells_offsets |= took.offsets;
                         life.tells_ids |= took.ids;
                     }
@@ -27,8 +28,7 @@ impl Facts {
                     self.look_for_sentinels(&delivered.topic, delivered.partition, at);
                 }
                 if count > 0 {
-                    let total = self.delivered_total().saturating_add(count);
-                    self.delivered.push((at, total));
+                    self.delivered = self.delivered.saturating_add(count);
                     if let (true, Some(life)) = (open, self.lives.get_mut(index)) {
                         life.saw_reading(at);
                     }
@@ -90,13 +90,23 @@ impl Facts {
             }
             ReaderEvent::Done(done) => self.observe_done(at, member, index, done),
             ReaderEvent::Rebalanced { .. } => self.excuse(at, index, "a rebalance"),
-            ReaderEvent::Reset { .. } => {
-                self.resets.push(at);
+            ReaderEvent::Reset {
+                topic,
+                partition,
+                cause,
+                ..
+            } => {
+                self.resets.push(ResetTold {
+                    at,
+                    topic: topic.clone(),
+                    partition: *partition,
+                    cause: *cause,
+                });
                 self.excuse(at, index, "a reset");
             }
             ReaderEvent::Committed { offsets } => {
                 for position in offsets {
-                    self.wire.commits.push(Commit {
+                    self.wire.commit(Commit {
                         at,
                         member: member.to_owned(),
                         topic: position.topic.clone(),

@@ -1,7 +1,10 @@
 //! The fold of what the link saw.
 
+use std::collections::BTreeMap;
+
 use brokerfall_report::history::{Event, GroupChange};
 
+use super::thin::APART_US;
 use super::{Answer, Commit, Connection, Excuse, Facts, Moment, Standing, Told, Window};
 
 /// Error codes after which a position may go back: the log is not what the reader thought, or the group moves.
@@ -28,17 +31,22 @@ impl Facts {
                 fetch_offsets,
             } => {
                 for fetched in fetch_offsets {
-                    let topic = self.wire.fetched.entry(fetched.topic.clone()).or_default();
-                    let highest = topic.entry(fetched.partition).or_default();
-                    *highest = (*highest).max(fetched.offset);
+                    if !self.wire.fetched.contains_key(&fetched.topic) {
+                        self.wire.fetched.insert(fetched.topic.clone(), BTreeMap::new());
+                    }
+                    if let Some(topic) = self.wire.fetched.get_mut(&fetched.topic) {
+                        let highest = topic.entry(fetched.partition).or_default();
+                        *highest = (*highest).max(fetched.offset);
+                    }
                 }
-                self.wire.windows.push(Window {
+                let window = Window {
                     at,
-                    client: client.clone(),
+                    client: self.wire.name(client),
                     span_us: *span_us,
-                    requests: requests.iter().map(|(api, n)| (api.clone(), *n)).collect(),
+                    requests: requests.iter().map(|(api, n)| (self.wire.name(api), *n)).collect(),
                     connects: *connects,
-                });
+                };
+                self.wire.windows.push(window);
             }
             Event::WireError {
                 client,
@@ -103,11 +111,23 @@ impl Facts {
                 {
                     life.saw_loop_turn(at.us);
                 }
-                self.wire.standings.push(Standing {
-                    at,
-                    client: client.clone(),
-                    change: change.clone(),
-                });
+                match self.wire.standings.last_mut() {
+                    // Within a session's least length nobody can have taken it for gone in between.
+                    Some(last)
+                        if last.client == *client
+                            && last.change == *change
+                            && matches!(change, GroupChange::Alive { .. })
+                            && at.us.saturating_sub(last.until.us) <= APART_US =>
+                    {
+                        last.until = at;
+                    }
+                    _ => self.wire.standings.push(Standing {
+                        at,
+                        until: at,
+                        client: client.clone(),
+                        change: change.clone(),
+                    }),
+                }
             }
             Event::WireCommit {
                 client,
@@ -117,7 +137,7 @@ impl Facts {
                 code,
                 ..
             } if *code == 0 => {
-                self.wire.commits.push(Commit {
+                self.wire.commit(Commit {
                     at,
                     member: client.clone(),
                     topic: topic.clone(),

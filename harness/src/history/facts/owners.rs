@@ -49,7 +49,7 @@ impl Facts {
             match &standing.change {
                 GroupChange::Alive { .. } => {
                     if let Some(owned) = now.get_mut(client) {
-                        owned.heard_us = standing.at.us;
+                        owned.heard_us = standing.until.us.min(until.us);
                     }
                 }
                 GroupChange::Joined { .. } | GroupChange::Gone { .. } => {

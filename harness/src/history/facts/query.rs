@@ -115,6 +115,23 @@ impl Facts {
         &self.left
     }
 
+    /// The share of a time in which something on the machine had to wait for a core, from 0 to 1.
+    pub fn contention(&self, from_us: u64, to_us: u64) -> f64 {
+        let waited = self.contended.iter().fold(0.0, |sum, &(at, span_us, waited_us)| {
+            let inside = at
+                .us
+                .min(to_us)
+                .saturating_sub(at.us.saturating_sub(span_us).max(from_us));
+            sum + inside as f64 * (waited_us as f64 / span_us.max(1) as f64).min(1.0)
+        });
+        let length = to_us.saturating_sub(from_us);
+        if length == 0 {
+            0.0
+        } else {
+            (waited / length as f64).min(1.0)
+        }
+    }
+
     /// Exceptions, equal ones together, by fingerprint.
     pub fn seen(&self) -> &BTreeMap<String, Seen> {
         &self.seen
@@ -261,7 +278,7 @@ impl Facts {
 
     /// Records delivered in all, duplicates included.
     pub fn delivered_total(&self) -> u64 {
-        self.delivered.last().map_or(0, |(_, total)| *total)
+        self.delivered
     }
 
     /// When the patient last made progress: a position rose, a table dropped a key.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use brokerfall_report::protocol::{CallbackCall, Hello, Kind, RECORDS_IDS, RECORDS_OFFSETS, STATE};
 
-use super::{Asked, Ended, Excuse, Facts, Life, Member, Moment, Snapshot};
+use super::{Asked, Ended, Excuse, Facts, Life, Member, Moment, ResetTold, Snapshot};
 
 impl Facts {
     /// Members by name.
@@ -156,6 +156,11 @@ impl Facts {
 
     /// Resets reported from event `mark` on.
     pub fn resets_since(&self, mark: u64) -> u64 {
-        self.resets.iter().filter(|at| at.n >= mark).count() as u64
+        self.resets.iter().filter(|reset| reset.at.n >= mark).count() as u64
+    }
+
+    /// Resets reported.
+    pub fn resets(&self) -> &[ResetTold] {
+        &self.resets
     }
 }

@@ -8,12 +8,15 @@ use brokerfall_report::runs::Runs;
 use super::Moment;
 use super::log::{Log, in_step};
 use super::runset::RunSet;
+use super::thin::Together;
 
 /// Records with rising ids and offsets that one life was given in one line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
     /// The event; its time is the reader's own.
     pub at: Moment,
+    /// The last event, where several were put together.
+    pub until: Moment,
     /// Index of the life.
     pub life: usize,
     /// First offset, where told.
@@ -70,6 +73,8 @@ pub struct Reach {
 pub struct Mark {
     /// When.
     pub at: Moment,
+    /// Later than that where the position rose steadily up to here: several marks that were put together.
+    pub until: Moment,
     /// Next offset; absent at the start of a life that starts anew.
     pub position: Option<u64>,
 }
@@ -109,6 +114,7 @@ impl Reads {
         for (id, offset, len) in pieces {
             let segment = Segment {
                 at,
+                until: at,
                 life,
                 offset,
                 id,
@@ -128,6 +134,45 @@ impl Reads {
             self.segments.push(segment);
         }
         took
+    }
+
+    pub(super) fn thin(&mut self, together: &Together<'_>) {
+        together.neighbours(&mut self.segments, |earlier, later| {
+            let follows = |last: Option<u64>, next: Option<u64>| match (last, next) {
+                (Some(last), Some(next)) => last.checked_add(1) == Some(next),
+                (None, None) => true,
+                _ => false,
+            };
+            let joins = earlier.life == later.life
+                && follows(earlier.last_id(), later.id)
+                && follows(earlier.last_offset(), later.offset)
+                && together.may_soon(earlier.at, later.until);
+            if joins {
+                earlier.len = earlier.len.saturating_add(later.len);
+                earlier.until = later.until;
+            }
+            joins
+        });
+        together.neighbours(&mut self.marks, |earlier, later| {
+            let rises = earlier.position.is_some() && later.position > earlier.position;
+            let joins = rises && together.may_soon(earlier.until, later.at) && together.may(earlier.at, later.until);
+            if joins {
+                (earlier.until, earlier.position) = (later.until, later.position);
+            }
+            joins
+        });
+        together.by_key(
+            &mut self.touched,
+            |_| (),
+            |later, earlier| together.may_soon(*earlier, *later),
+        );
+        for reach in self.reach.values_mut() {
+            together.by_key(
+                &mut reach.told,
+                |_| (),
+                |later, earlier| later.1 > earlier.1 && together.may_soon(earlier.0, later.0),
+            );
+        }
     }
 
     /// Whether a record was given to any life, by its id or by its offset.
@@ -156,7 +201,11 @@ impl Reads {
         // Readers and oracle have different clocks and pipes; marks are in order of both number and time.
         let us = self.marks.last().map_or(at.us, |mark| mark.at.us.max(at.us));
         let at = Moment { n: at.n, us };
-        self.marks.push(Mark { at, position });
+        self.marks.push(Mark {
+            at,
+            until: at,
+            position,
+        });
         position > last.flatten()
     }
 

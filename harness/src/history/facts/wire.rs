@@ -1,10 +1,12 @@
 //! What the link saw, over time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use brokerfall_report::exception::Code;
 use brokerfall_report::history::{ConnectionChange, GroupChange, Place};
 
+use super::thin::{APART_US, Together};
 use super::{Facts, Moment};
 
 /// Traffic of one client in one window.
@@ -13,11 +15,11 @@ pub struct Window {
     /// The end of the window.
     pub at: Moment,
     /// `client.id`.
-    pub client: String,
+    pub client: Arc<str>,
     /// Its length, microseconds.
     pub span_us: u64,
     /// Requests by api.
-    pub requests: Vec<(String, u64)>,
+    pub requests: Vec<(Arc<str>, u64)>,
     /// Connections opened.
     pub connects: u64,
 }
@@ -55,6 +57,8 @@ pub struct Answer {
 pub struct Standing {
     /// When.
     pub at: Moment,
+    /// When it was last repeated: signs of life of one member, one after the other, are told once.
+    pub until: Moment,
     /// `client.id`.
     pub client: String,
     /// What happened.
@@ -119,10 +123,73 @@ pub struct Wire {
     pub standings: Vec<Standing>,
     /// Commits in order.
     pub commits: Vec<Commit>,
+    /// Commits that were acknowledged or reported, those that later ones stand for included.
+    pub committed: u64,
     /// Who was told where to go, in order.
     pub told: Vec<Told>,
     /// Highest fetch offset per topic and partition.
     pub fetched: BTreeMap<String, BTreeMap<u32, u64>>,
+    /// Names of apis and clients, each held once.
+    names: BTreeSet<Arc<str>>,
+}
+
+impl Wire {
+    /// The one copy of a name.
+    pub(super) fn name(&mut self, name: &str) -> Arc<str> {
+        if let Some(known) = self.names.get(name) {
+            return known.clone();
+        }
+        let new: Arc<str> = name.into();
+        self.names.insert(new.clone());
+        new
+    }
+
+    pub(super) fn commit(&mut self, commit: Commit) {
+        self.committed = self.committed.saturating_add(1);
+        self.commits.push(commit);
+    }
+
+    pub(super) fn thin(&mut self, together: &Together<'_>) {
+        together.by_key(
+            &mut self.windows,
+            |window| window.client.clone(),
+            |later, earlier| {
+                let joins = together.may_soon(earlier.at, later.at) && earlier.span_us <= APART_US;
+                if joins {
+                    later.span_us = later.span_us.saturating_add(earlier.span_us);
+                    later.connects = later.connects.saturating_add(earlier.connects);
+                    for (api, n) in &earlier.requests {
+                        match later.requests.iter_mut().find(|(known, _)| known == api) {
+                            Some((_, sum)) => *sum = sum.saturating_add(*n),
+                            None => later.requests.push((api.clone(), *n)),
+                        }
+                    }
+                }
+                joins
+            },
+        );
+        together.neighbours(&mut self.connections, |earlier, later| {
+            let same = earlier.client == later.client && earlier.node == later.node && earlier.change == later.change;
+            let joins = same && together.may_soon(earlier.at, later.at);
+            if joins {
+                earlier.count = earlier.count.saturating_add(later.count);
+            }
+            joins
+        });
+        // A later commit of more stands for the earlier one.
+        together.by_key(
+            &mut self.commits,
+            |commit| {
+                (
+                    commit.member.clone(),
+                    commit.topic.clone(),
+                    commit.partition,
+                    commit.on_wire,
+                )
+            },
+            |later, earlier| later.offset >= earlier.offset && together.may_soon(earlier.at, later.at),
+        );
+    }
 }
 
 impl Facts {
@@ -134,7 +201,7 @@ impl Facts {
             .iter()
             .skip(from)
             .flat_map(|window| &window.requests)
-            .filter(|(name, _)| api.is_none_or(|api| api == name))
+            .filter(|(name, _)| api.is_none_or(|api| *api == **name))
             .fold(0, |sum, (_, n)| sum.saturating_add(*n))
     }
 

@@ -12,7 +12,7 @@ use brokerfall_report::protocol::{Callback, Heartbeat, Kind, ReaderEvent, Reset,
 use rdkafka::consumer::Consumer;
 use rdkafka::error::KafkaError;
 
-use super::client::{self, ASSIGNS_APART_MS, Backoff, Client, POLL, Remedy};
+use super::client::{self, ASSIGNS_APART_MS, Backoff, Client, Remedy};
 use super::core::{Core, End, Place, Status};
 use super::hooks::{Hooks, Record, Turn};
 use super::policy::{OutOfRange, Policy};
@@ -112,33 +112,14 @@ impl ByHand {
                     }
                 }
             }
-            match client.poll(POLL) {
-                None => {}
-                Some(Ok(message)) => {
-                    let mut failure = None;
-                    let mut pass = |record| {
-                        if failure.is_none() {
-                            failure = self.pass(&record).err();
-                        }
-                    };
-                    core.hooks.deliver(core.record(&message), &mut pass);
-                    if let Some(exception) = failure {
-                        return core.fail(Origin::Callback, exception);
-                    }
+            match core.poll(client, |record| self.pass(record), |_| {}) {
+                Ok(None) => {}
+                Ok(Some(cause)) => {
+                    core.met(Origin::Poll, cause.clone());
+                    out_of_range = Some(cause);
+                    located = false;
                 }
-                Some(Err(error)) => {
-                    let exception = Core::exception(client, &error);
-                    match client::remedy(&error) {
-                        Remedy::Wait => core.met(Origin::Poll, exception),
-                        Remedy::Rebuild => return End::Rebuild(exception),
-                        Remedy::End => return core.fail(Origin::Poll, exception),
-                        Remedy::Relocate => {
-                            core.met(Origin::Poll, exception.clone());
-                            out_of_range = Some(exception);
-                            located = false;
-                        }
-                    }
-                }
+                Err(end) => return end,
             }
         }
     }

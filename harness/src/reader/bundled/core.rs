@@ -12,7 +12,7 @@ use rdkafka::error::KafkaError;
 use rdkafka::message::{BorrowedMessage, Headers, Message};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
-use super::client::{Backoff, Client};
+use super::client::{self, Backoff, Client, POLL, Remedy};
 use super::hooks::{Hooks, Record};
 use super::policy::{CallbackFailure, OutOfRange, Policy};
 use super::table::View;
@@ -229,6 +229,47 @@ impl Core {
         self.hooks.met_error();
     }
 
+    /// Polls once and delivers what came. The exception of an `Ok` says that a position must be found anew; `waits` is
+    /// told of an error that the client recovers from by itself.
+    ///
+    /// # Errors
+    /// The end of the session.
+    pub(super) fn poll(
+        &self,
+        client: &Client,
+        mut pass: impl FnMut(&Record) -> Result<(), Box<Exception>>,
+        waits: impl FnOnce(&KafkaError),
+    ) -> Result<Option<Box<Exception>>, End> {
+        let error = match client.poll(POLL) {
+            None => return Ok(None),
+            Some(Ok(message)) => {
+                let mut failure = None;
+                let mut pass = |record| {
+                    if failure.is_none() {
+                        failure = pass(&record).err();
+                    }
+                };
+                self.hooks.deliver(self.record(&message), &mut pass);
+                return match failure {
+                    None => Ok(None),
+                    Some(exception) => Err(self.fail(Origin::Callback, exception)),
+                };
+            }
+            Some(Err(error)) => error,
+        };
+        let exception = client.context().exception(&error);
+        match client::remedy(&error) {
+            Remedy::Wait => {
+                waits(&error);
+                self.met(Origin::Poll, exception);
+                Ok(None)
+            }
+            Remedy::Relocate => Ok(Some(exception)),
+            Remedy::Rebuild => Err(End::Rebuild(exception)),
+            Remedy::End => Err(self.fail(Origin::Poll, exception)),
+        }
+    }
+
     /// The status as a word.
     pub(super) fn word(&self) -> &'static str {
         let recovering = self.policy.out_of_range == OutOfRange::JumpToEnd;
@@ -357,11 +398,6 @@ impl Core {
         known
             .filter_map(|(place, progress)| Some((place.clone(), progress.next?)))
             .collect()
-    }
-
-    /// The error as data.
-    pub(super) fn exception(client: &Client, error: &KafkaError) -> Box<Exception> {
-        client.context().exception(error)
     }
 }
 

@@ -10,10 +10,10 @@ use brokerfall_report::protocol::{
     Callback, Heartbeat, Position, ReaderEvent, Reset, ResetCause, Start, TopicPartition,
 };
 use rdkafka::consumer::{CommitMode, Consumer};
-use rdkafka::error::{KafkaResult, RDKafkaErrorCode};
+use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
-use super::client::{self, ASK, ASSIGNS_APART_MS, Backoff, Client, POLL, Remedy};
+use super::client::{self, ASK, ASSIGNS_APART_MS, Backoff, Client, Remedy};
 use super::core::{Core, End, Place, Progress, Status};
 use super::hooks::{Hooks, Record, Turn};
 use super::policy::{Consume, Policy};
@@ -148,36 +148,17 @@ impl Group {
                 }
             }
             self.commit_when_due(client);
-            match client.poll(POLL) {
-                None => {}
-                Some(Ok(message)) => {
-                    let mut failure = None;
-                    let mut pass = |record| {
-                        if failure.is_none() {
-                            failure = self.pass(&record).err();
-                        }
-                    };
-                    core.hooks.deliver(core.record(&message), &mut pass);
-                    if let Some(exception) = failure {
-                        return core.fail(Origin::Callback, exception);
-                    }
-                }
-                Some(Err(error)) => {
-                    let exception = Core::exception(client, &error);
-                    match client::remedy(&error) {
-                        Remedy::Wait => {
-                            let gone = matches!(
-                                error.rdkafka_error_code(),
-                                Some(RDKafkaErrorCode::AllBrokersDown | RDKafkaErrorCode::BrokerTransportFailure)
-                            );
-                            self.interrupted.fetch_or(gone, Ordering::Relaxed);
-                            core.met(Origin::Poll, exception);
-                        }
-                        Remedy::Rebuild => return End::Rebuild(exception),
-                        Remedy::End => return core.fail(Origin::Poll, exception),
-                        Remedy::Relocate => out_of_range = Some(exception),
-                    }
-                }
+            let waits = |error: &KafkaError| {
+                let gone = matches!(
+                    error.rdkafka_error_code(),
+                    Some(RDKafkaErrorCode::AllBrokersDown | RDKafkaErrorCode::BrokerTransportFailure)
+                );
+                self.interrupted.fetch_or(gone, Ordering::Relaxed);
+            };
+            match core.poll(client, |record| self.pass(record), waits) {
+                Ok(None) => {}
+                Ok(cause) => out_of_range = cause,
+                Err(end) => return end,
             }
         }
     }

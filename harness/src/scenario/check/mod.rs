@@ -9,7 +9,7 @@ use brokerfall_report::history::Phase;
 use brokerfall_report::protocol::Kind;
 
 use super::diagnostics::{Sink, nearest, quoted, unknown};
-use super::plan::{Action, Plan, Step, TopicPlan, When};
+use super::plan::{Action, Plan, ReaderPlan, Step, TopicPlan, When};
 use super::read::Draft;
 use super::tree::{At, Node};
 use crate::cluster::NodeId;
@@ -166,6 +166,18 @@ impl Check<'_> {
 
     fn reader(&self) {
         let reader = &self.plan.reader;
+        let phase = self.plan.phase;
+        if let Some(kind) = reader.kind
+            && kind != Kind::Group
+            && matches!(phase, Phase::Commit | Phase::Rebalance)
+        {
+            let text = format!(
+                "a reader of kind `{}` has no phase `{}` (set `kind = \"group\"`)",
+                kind.name(),
+                phase.name()
+            );
+            self.at_top(&["phase"], text);
+        }
         if reader.members == 0 {
             self.at_top(
                 &["reader", "members"],
@@ -514,25 +526,29 @@ impl Check<'_> {
         if !self.plan.kinds().is_empty() || self.plan.reader.members == 0 {
             return;
         }
+        // What else contradicts the kind is said where it stands.
         let bare = Plan {
-            steps: Vec::new(),
+            phase: Phase::Live,
+            reader: ReaderPlan {
+                members: 1,
+                session: None,
+                heartbeat: None,
+                max_poll: None,
+                ..self.plan.reader.clone()
+            },
             ..self.plan.clone()
         };
-        if bare.kinds().is_empty() {
-            // The reader contradicts itself, which is said where it does.
-            return;
-        }
         for (n, step) in self.plan.steps.iter().enumerate() {
             let alone = Plan {
                 steps: vec![step.clone()],
-                ..self.plan.clone()
+                ..bare.clone()
             };
             let always = Plan {
                 steps: vec![Step {
                     when: When::default(),
                     ..step.clone()
                 }],
-                ..self.plan.clone()
+                ..bare.clone()
             };
             let Some(kind) = self.plan.reader.kind else { continue };
             if alone.kinds().is_empty() && !always.kinds().is_empty() {

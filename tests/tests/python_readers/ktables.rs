@@ -1,31 +1,15 @@
-//! The ktables adapter on the bare mock cluster, driven over the protocol: it must show what was measured by hand, of the
-//! bad release and of the good ones.
-
-#![expect(clippy::unwrap_used, reason = "helpers of tests: a panic fails the test")]
-
-use std::io::{BufRead, BufReader, Write};
-use std::path::PathBuf;
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
+//! The ktables adapter: it must show what was measured by hand, of the bad release and of the good ones.
 
 use brokerfall::reader::Launch;
-use brokerfall_report::exception::{Exception, FrameOf, Origin, Relation};
+use brokerfall_report::exception::{FrameOf, Origin, Relation};
 use brokerfall_report::history::Generator;
-use brokerfall_report::protocol::{
-    ArmCallback, Callback, Command as Ask, Done, How, Isolation, Kind, Line, On, Raise, ReaderEvent, Request, Reset,
-    Start, Times, TopicRef,
-};
-use rdkafka::ClientConfig;
-use rdkafka::mocking::MockCluster;
-use rdkafka::producer::{BaseProducer, BaseRecord, DefaultProducerContext, Producer};
+use brokerfall_report::protocol::{Command as Ask, Done, How, Kind, Line, ReaderEvent};
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 
-const TOPIC: &str = "orders";
+use crate::driver::{Adapter, Log, cache, error_of, plain};
+
 const BAD: [&str; 1] = ["1.1.1"];
 const GOOD: [&str; 2] = ["1.1.2", "2.0.0"];
-/// Longest wait for anything; nothing here takes more than a few seconds on an idle machine.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A reader to start, or `None` (said aloud) where its environment cannot be had on this machine.
 fn ktables(version: &str) -> Option<Launch> {
@@ -37,246 +21,19 @@ fn ktables_with(version: &str, with: &[&str], runtime: Option<&str>) -> Option<L
     brokerfall_tests::ktables(version, with, runtime, &cache())
 }
 
-/// The cache of these tests, which outlives them.
-fn cache() -> PathBuf {
-    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("brokerfall-cache")
-}
-
-/// A mock cluster with one topic and a producer of its own.
-struct Log {
-    cluster: MockCluster<'static, DefaultProducerContext>,
-    producer: BaseProducer,
-    generator: Generator,
-    next: Vec<u64>,
-}
-
-impl Log {
-    fn new(partitions: u32, generator: Generator) -> Log {
-        let cluster = MockCluster::new(1).unwrap();
-        cluster
-            .create_topic(TOPIC, i32::try_from(partitions).unwrap(), 1)
-            .unwrap();
-        let producer = ClientConfig::new()
-            .set("bootstrap.servers", cluster.bootstrap_servers())
-            .create()
-            .unwrap();
-        Log {
-            cluster,
-            producer,
-            generator,
-            next: vec![1; partitions as usize],
-        }
-    }
-
-    /// Writes `count` records to every partition and waits until they are acknowledged.
-    fn write(&mut self, count: u64) {
-        for (partition, next) in self.next.iter_mut().enumerate() {
-            let number = u32::try_from(partition).unwrap();
-            for id in *next..*next + count {
-                let (key, value) = (self.generator.key(number, id), self.generator.value(id));
-                let mut record = BaseRecord::to(TOPIC)
-                    .partition(i32::try_from(partition).unwrap())
-                    .key(&key);
-                record.payload = value.as_ref();
-                self.producer.send(record).map_err(|(error, _)| error).unwrap();
-            }
-            *next += count;
-        }
-        self.producer.flush(PATIENCE).unwrap();
-    }
-}
-
-/// Ends the child even when an assertion fails.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// An adapter's process and every line that it said.
-struct Adapter {
-    process: Running,
-    commands: Option<ChildStdin>,
-    said: Arc<(Mutex<Vec<Line>>, Condvar)>,
-    asked: u64,
-}
-
-impl Adapter {
-    fn spawn(launch: &Launch) -> Adapter {
-        let mut child = Command::new(&launch.command[0])
-            .args(&launch.command[1..])
-            .envs(launch.env.iter().cloned())
-            .env("PYTHONDONTWRITEBYTECODE", "1")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let said = Arc::new((Mutex::new(Vec::new()), Condvar::new()));
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let to = Arc::clone(&said);
-        std::thread::spawn(move || {
-            for line in lines.map_while(Result::ok) {
-                let line: Line = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line}: {error}"));
-                let mut all = to.0.lock().unwrap();
-                assert_eq!(line.seq, all.len() as u64 + 1, "a gap in seq");
-                all.push(line);
-                to.1.notify_all();
-            }
-        });
-        let commands = child.stdin.take();
-        Adapter {
-            process: Running(child),
-            commands,
-            said,
-            asked: 0,
-        }
-    }
-
-    /// Waits until `wanted` finds what it wants among the lines, oldest first.
-    fn wait<T>(&self, what: &str, wanted: impl Fn(&[Line]) -> Option<T>) -> T {
-        let (all, waited) = {
-            let guard = self.said.0.lock().unwrap();
-            self.said
-                .1
-                .wait_timeout_while(guard, PATIENCE, |all| wanted(all).is_none())
-                .unwrap()
-        };
-        match wanted(&all) {
-            Some(found) => found,
-            None => {
-                let last = &all[all.len().saturating_sub(20)..];
-                panic!(
-                    "{what} did not come (timed out: {}); last lines: {last:#?}",
-                    waited.timed_out()
-                );
-            }
-        }
-    }
-
-    fn ask(&mut self, command: Ask) -> Done {
-        self.asked += 1;
-        let id = self.asked;
-        let line = serde_json::to_string(&Request { id, command }).unwrap();
-        writeln!(self.commands.as_mut().unwrap(), "{line}").unwrap();
-        self.wait("done", |all| {
-            all.iter().find_map(|line| match &line.event {
-                ReaderEvent::Done(done) if done.id == id => Some(done.clone()),
-                _ => None,
-            })
-        })
-    }
-
-    fn start(&mut self, log: &Log) -> Done {
-        self.ask(Ask::Start(Start {
-            bootstrap: log.cluster.bootstrap_servers(),
-            topics: vec![TopicRef {
-                name: TOPIC.into(),
-                partitions: u32::try_from(log.next.len()).unwrap(),
-                role: None,
-            }],
-            kind: Kind::Table,
-            group: None,
-            client_id: "r1".into(),
-            reset: Reset::Earliest,
-            isolation: Isolation::ReadUncommitted,
-            session_ms: None,
-            heartbeat_ms: None,
-            max_poll_ms: None,
-            state_dir: None,
-            options: [("poll_timeout_ms", 20), ("fetch_max_wait_ms", 20)]
-                .map(|(name, value)| (name.to_owned(), value.into()))
-                .into(),
-        }))
-    }
-
-    /// Arms one ordinary exception in the next `on_set`.
-    fn arm(&mut self, how: How) {
-        let done = self.ask(Ask::ArmCallback(ArmCallback {
-            callback: Callback::OnSet,
-            on: On::Nth(1),
-            raise: Raise {
-                how,
-                type_name: None,
-                ms: None,
-            },
-            times: Times::Count(1),
-        }));
-        assert!(done.ok, "{done:?}");
-    }
-
-    /// Waits until incarnation `inc` delivered this many records in all.
-    fn delivered(&self, inc: u32, count: u64) {
-        self.wait("delivery", |all| (ids(all, inc).len() as u64 >= count).then_some(()));
-    }
-
-    fn events<T>(&self, of: impl Fn(&ReaderEvent) -> Option<T>) -> Vec<T> {
-        self.said
-            .0
-            .lock()
-            .unwrap()
-            .iter()
-            .filter_map(|line| of(&line.event))
-            .collect()
-    }
-
-    /// Stops it and waits for its end.
-    fn stop(mut self) {
-        assert!(self.ask(Ask::Stop { grace_ms: 5000 }).ok);
-        let status = self.process.0.wait().unwrap();
-        assert_eq!(status.code(), Some(0));
-        let stopped = self.events(|event| {
-            matches!(event, ReaderEvent::Stopped { reason, exception: None } if reason == "asked").then_some(())
-        });
-        assert_eq!(stopped.len(), 1);
-    }
-}
-
-/// Partition and id of every record that an incarnation delivered.
-fn ids(all: &[Line], inc: u32) -> Vec<(u32, u64)> {
-    let mut found = Vec::new();
-    for line in all.iter().filter(|line| line.inc == inc) {
-        if let ReaderEvent::Records { partitions } = &line.event {
-            for one in partitions {
-                assert!(one.offsets.is_none(), "ktables tells no offsets");
-                found.extend(
-                    one.ids
-                        .iter()
-                        .flat_map(|runs| runs.iter())
-                        .map(|id| (one.partition, id)),
-                );
-            }
-        }
-    }
-    found
-}
-
-fn error_of(origin: Origin) -> impl Fn(&ReaderEvent) -> Option<(bool, Exception)> {
-    move |event| match event {
-        ReaderEvent::Error {
-            origin: found,
-            fatal,
-            exception,
-            ..
-        } if *found == origin => Some((*fatal, exception.clone())),
-        _ => None,
-    }
+/// Starts a table that polls often.
+fn start(adapter: &mut Adapter, log: &Log) -> Done {
+    adapter.start(log, Kind::Table, |start| {
+        start.options = [("poll_timeout_ms", 20), ("fetch_max_wait_ms", 20)]
+            .map(|(name, value)| (name.to_owned(), value.into()))
+            .into();
+    })
 }
 
 fn state(all: &[Line], wanted: &str) -> Option<()> {
     all.iter()
         .any(|line| matches!(&line.event, ReaderEvent::Status { state, .. } if state == wanted))
         .then_some(())
-}
-
-fn plain() -> Generator {
-    Generator {
-        keys: 10,
-        value_bytes: 20,
-        tombstone_every: None,
-    }
 }
 
 #[test]
@@ -286,7 +43,7 @@ fn observer_that_raises_in_the_live_phase_ends_1_1_1_with_the_users_own_exceptio
         let mut log = Log::new(1, plain());
         log.write(20);
         let mut adapter = Adapter::spawn(&launch);
-        assert!(adapter.start(&log).ok);
+        assert!(start(&mut adapter, &log).ok);
         adapter.delivered(1, 20);
         adapter.wait("caught up", |all| state(all, "caught_up"));
         adapter.arm(How::Exception);
@@ -330,7 +87,7 @@ fn observer_that_raises_in_the_live_phase_ends_1_1_1_with_the_users_own_exceptio
         });
         assert_eq!(adapter.ask(Ask::Barrier { timeout_ms: 2000 }).reached, Some(false));
         // Frozen at the record: the one whose observer raised is the last.
-        assert_eq!(ids(&adapter.said.0.lock().unwrap(), 1).len(), 21);
+        assert_eq!(adapter.ids(1).len(), 21);
 
         // A fresh object in the same process reads everything.
         assert!(adapter.ask(Ask::Restart).ok);
@@ -347,7 +104,7 @@ fn observer_that_raises_in_the_live_phase_does_not_end_the_fixed_releases() {
         let mut log = Log::new(1, plain());
         log.write(20);
         let mut adapter = Adapter::spawn(&launch);
-        assert!(adapter.start(&log).ok);
+        assert!(start(&mut adapter, &log).ok);
         adapter.delivered(1, 20);
         adapter.arm(How::Exception);
         log.write(5);
@@ -380,7 +137,7 @@ fn observer_that_raises_during_catch_up_makes_start_of_1_1_1_raise_with_its_caus
         log.write(20);
         let mut adapter = Adapter::spawn(&launch);
         adapter.arm(How::Exception);
-        let done = adapter.start(&log);
+        let done = start(&mut adapter, &log);
         assert_eq!(done.ok, !dies, "{version}: {done:?}");
         if let Some(error) = done.error {
             assert_eq!(error.type_name, "builtins.RuntimeError");
@@ -401,7 +158,7 @@ fn fetch_answered_topic_authorization_failed_ends_every_release_honestly() {
         let mut log = Log::new(1, plain());
         log.write(5);
         let mut adapter = Adapter::spawn(&launch);
-        assert!(adapter.start(&log).ok);
+        assert!(start(&mut adapter, &log).ok);
         adapter.delivered(1, 5);
         log.cluster.request_errors(
             RDKafkaApiKey::Fetch,
@@ -433,7 +190,7 @@ fn table_of_three_partitions_with_tombstones_is_told_whole() {
         );
         log.write(40);
         let mut adapter = Adapter::spawn(&launch);
-        assert!(adapter.start(&log).ok);
+        assert!(start(&mut adapter, &log).ok);
         assert_eq!(adapter.ask(Ask::WaitCaughtUp { timeout_ms: 5000 }).reached, Some(true));
         assert!(adapter.ask(Ask::Snapshot).ok);
 
@@ -450,7 +207,7 @@ fn table_of_three_partitions_with_tombstones_is_told_whole() {
                 }
             }
         }
-        let mut read = ids(&adapter.said.0.lock().unwrap(), 1);
+        let mut read = adapter.ids(1);
         read.sort_unstable();
         assert_eq!(read, wanted);
         let told: std::collections::BTreeMap<_, _> = adapter
@@ -527,7 +284,7 @@ fn observer_that_hangs_shows_in_the_loop_age_and_the_end_of_stdin_still_ends_the
     let mut log = Log::new(1, plain());
     log.write(5);
     let mut adapter = Adapter::spawn(&launch);
-    assert!(adapter.start(&log).ok);
+    assert!(start(&mut adapter, &log).ok);
     adapter.arm(How::Hang);
     log.write(1);
     adapter.wait("an old loop", |all| {
