@@ -19,7 +19,7 @@ use lab::wire::{self, Client};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
-const ROUNDS: usize = 11;
+const ROUNDS: usize = 21;
 /// Bytes of one bulk cell.
 const BULK: usize = 256 << 20;
 const ROUND_TRIPS: usize = 4_000;
@@ -167,6 +167,13 @@ impl Bulk {
                 ratio.median(),
             ));
         }
+        if let Some(ratio) = self.0.over(Kind::LinkIdle, Kind::Link, "MB/s") {
+            all.push(Target::at_least(
+                "64 KiB bulk, `idle` armed, over none",
+                0.95,
+                ratio.median(),
+            ));
+        }
         if let Some(spent) = self.0.get(Kind::Link, "CPU") {
             all.push(Target::at_most("CPU s/GB at 64 KiB", 0.6, spent.median()));
         }
@@ -222,6 +229,13 @@ impl RoundTrips {
         if let Some(ratio) = self.0.over(Kind::LinkArmed, Kind::Link, "p50") {
             all.push(Target::at_most(
                 "64 B round trip p50, a rule armed, over none",
+                1.05,
+                ratio.median(),
+            ));
+        }
+        if let Some(ratio) = self.0.over(Kind::LinkIdle, Kind::Link, "p50") {
+            all.push(Target::at_most(
+                "64 B round trip p50, `idle` armed, over none",
                 1.05,
                 ratio.median(),
             ));

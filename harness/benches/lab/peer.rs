@@ -27,10 +27,19 @@ pub(crate) enum Kind {
     Link,
     /// The link with a rule armed for Fetch that never finds its topic.
     LinkArmed,
+    /// The link that closes what is idle for 20 s.
+    LinkIdle,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Kind; 5] = [Kind::Direct, Kind::Copy, Kind::Toxiproxy, Kind::Link, Kind::LinkArmed];
+    pub(crate) const ALL: [Kind; 6] = [
+        Kind::Direct,
+        Kind::Copy,
+        Kind::Toxiproxy,
+        Kind::Link,
+        Kind::LinkArmed,
+        Kind::LinkIdle,
+    ];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -39,6 +48,7 @@ impl Kind {
             Kind::Toxiproxy => "Toxiproxy",
             Kind::Link => "link, taps on",
             Kind::LinkArmed => "link, a rule armed",
+            Kind::LinkIdle => "link, `idle` armed",
         }
     }
 
@@ -49,6 +59,7 @@ impl Kind {
             Kind::Toxiproxy => "toxiproxy",
             Kind::Link => "link",
             Kind::LinkArmed => "link-armed",
+            Kind::LinkIdle => "link-idle",
         }
     }
 }
@@ -119,7 +130,7 @@ pub(crate) fn serve_if_asked() {
     match kind.as_str() {
         "copy" => serve_copy(upstream),
         "toxiproxy" => serve_toxiproxy(Path::new(server), upstream),
-        _ => serve_link(upstream, kind == "link-armed"),
+        _ => serve_link(upstream, kind == "link-armed", kind == "link-idle"),
     }
     std::process::exit(0);
 }
@@ -146,7 +157,7 @@ fn serve_copy(upstream: SocketAddr) {
 }
 
 /// The runtime is the product's (`cli::on_runtime`).
-fn serve_link(upstream: SocketAddr, armed: bool) {
+fn serve_link(upstream: SocketAddr, armed: bool, idle: bool) {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -155,7 +166,11 @@ fn serve_link(upstream: SocketAddr, armed: bool) {
     let folder = tempfile::tempdir().unwrap();
     runtime.block_on(async {
         let recorder = Recorder::new(Some(&folder.path().join("history.jsonl"))).unwrap();
-        let link = BuiltinLink::start(vec![(1, upstream)], recorder, LinkOptions::default()).unwrap();
+        let options = LinkOptions {
+            idle: idle.then_some(Duration::from_secs(20)),
+            ..LinkOptions::default()
+        };
+        let link = BuiltinLink::start(vec![(1, upstream)], recorder, options).unwrap();
         if armed {
             link.arm(AnswerRule {
                 fault: "answer-error-1".into(),

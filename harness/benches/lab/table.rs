@@ -9,7 +9,13 @@ pub(crate) struct Series(pub(crate) Vec<f64>);
 
 impl Series {
     pub(crate) fn median(&self) -> f64 {
-        self.sorted()[self.0.len() / 2]
+        let sorted = self.sorted();
+        let half = sorted.len() / 2;
+        if sorted.len() % 2 == 1 {
+            sorted[half]
+        } else {
+            (sorted[half - 1] + sorted[half]) / 2.0
+        }
     }
 
     /// Round by round, this one over the other.

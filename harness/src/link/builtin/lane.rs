@@ -1,7 +1,7 @@
 //! One direction of a connection: bytes read, cut into frames, and queued until they may be written.
 
 use std::collections::VecDeque;
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, IoSlice};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
@@ -15,6 +15,8 @@ use super::frame::Frames;
 
 /// Bytes queued at which no more is read.
 const QUEUED: usize = 256 << 10;
+/// Most frames that are written with one system call.
+const TOGETHER: usize = 16;
 /// Share of a second that a throttled lane may save up.
 const BURST: u64 = 20;
 
@@ -97,7 +99,10 @@ impl Lane {
                 self.ended = true;
                 Ok(Read::Fin)
             }
-            Ok(_) => Ok(Read::Bytes),
+            Ok(len) => {
+                self.frames.came(len);
+                Ok(Read::Bytes)
+            }
             Err(cause) if cause.kind() == ErrorKind::WouldBlock => Ok(Read::Nothing),
             Err(cause) => Err(cause),
         }
@@ -142,23 +147,16 @@ impl Lane {
                 wait.until = self.bucket.next(way.bytes_per_s);
                 return Ok(wait);
             }
-            match to.try_write(&head.bytes[..allowed]) {
+            let written = if way.bytes_per_s.is_none() {
+                self.write_together(to)
+            } else {
+                to.try_write(&head.bytes[..allowed])
+            };
+            match written {
                 Ok(written) => {
                     wait.wrote = true;
                     self.bucket.take(written);
-                    self.queued -= written;
-                    head.bytes.advance(written);
-                    if head.bytes.is_empty() {
-                        if let Mark::Follower {
-                            group,
-                            generation,
-                            member,
-                        } = &head.mark
-                        {
-                            sync.follower_went_up(group, *generation, member);
-                        }
-                        self.queue.pop_front();
-                    }
+                    self.wrote(written, sync);
                 }
                 Err(cause) if cause.kind() == ErrorKind::WouldBlock => {
                     wait.writable = true;
@@ -168,6 +166,43 @@ impl Lane {
             }
         }
         Ok(wait)
+    }
+
+    /// Writes the head and what follows it and waits for nothing: small frames cost a system call each otherwise.
+    fn write_together(&self, to: &TcpStream) -> io::Result<usize> {
+        let mut slices = [IoSlice::new(&[]); TOGETHER];
+        let mut count = 0;
+        for (slice, chunk) in slices.iter_mut().zip(&self.queue) {
+            // The head was looked at: that it is due has come.
+            if count > 0 && (chunk.due.is_some() || matches!(chunk.mark, Mark::Leader(_))) {
+                break;
+            }
+            *slice = IoSlice::new(&chunk.bytes);
+            count += 1;
+        }
+        to.try_write_vectored(&slices[..count])
+    }
+
+    /// Forgets what was written.
+    fn wrote(&mut self, mut written: usize, sync: &SyncGate) {
+        self.queued -= written;
+        while let Some(head) = self.queue.front_mut() {
+            let part = written.min(head.bytes.len());
+            head.bytes.advance(part);
+            written -= part;
+            if !head.bytes.is_empty() {
+                return;
+            }
+            if let Mark::Follower {
+                group,
+                generation,
+                member,
+            } = &head.mark
+            {
+                sync.follower_went_up(group, *generation, member);
+            }
+            self.queue.pop_front();
+        }
     }
 }
 
