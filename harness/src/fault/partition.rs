@@ -467,7 +467,7 @@ mod tests {
             for (n, event) in (2..).zip(events) {
                 entries.push(entry(n, n, event.clone()));
             }
-            delivered(&partition(keys).cut(vec![1]), 3)(&facts(&entries))
+            delivered(&partition(keys).cut(vec![1]), 3, false)(&facts(&entries))
         };
         let before = connection(1, ConnectionChange::CutInResponse, 5);
         let elsewhere = connection(2, ConnectionChange::CutInResponse, 5);
