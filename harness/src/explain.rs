@@ -176,7 +176,9 @@ mod tests {
                 assert!(text.contains(part), "{fault} lacks `{part}`");
             }
             let example = text.lines().find(|line| line.starts_with("    do = ")).unwrap();
-            let file = format!("format = 1\ntitle = \"t\"\n[[topic]]\nname = \"orders\"\n[[step]]\n{example}\n");
+            let file = format!(
+                "format = 1\ntitle = \"t\"\ncluster = { brokers = 3 }\n[[topic]]\nname = \"orders\"\n[[step]]\n{example}\n"
+            );
             let plans = crate::scenario::load(fault, &file).and_then(|scenario| scenario.plans());
             assert!(plans.is_ok(), "{fault}: {plans:?}");
         }
