@@ -4,7 +4,7 @@
 //! would decide. An outage in which reading went on at speed says nothing: that work is the reader's to do.
 //!
 //! On a machine that has more to do than cores, CPU time says less. Crowded caches and shared cores make work dearer, by
-//! no more than [`DEARER`]; and who has to wait uses less than it would alone. Such a window decides only what holds all
+//! no more than `DEARER`; and who has to wait uses less than it would alone. Such a window decides only what holds all
 //! the same.
 
 use brokerfall_report::verdict::{FailureKind, Outcome};
