@@ -200,7 +200,12 @@ fn fault(kind: Kind) -> impl Strategy<Value = FaultSpec> {
         answer(kind).prop_map(FaultSpec::AnswerError),
         maybe(Just(TOPIC.to_owned())).prop_map(|topic| FaultSpec::AbsentTopic(AbsentTopic { topic })),
         moved(kind),
-        Just(FaultSpec::AddPartitions(AddPartitions { topic: None, to: 0 })),
+        // A table's keys belong to their partitions, so that its topic cannot grow.
+        if kind == Kind::Table {
+            Just(FaultSpec::PauseReader(PauseReader {}))
+        } else {
+            Just(FaultSpec::AddPartitions(AddPartitions { topic: None, to: 0 }))
+        },
     ]
 }
 

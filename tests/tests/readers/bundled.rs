@@ -160,7 +160,10 @@ fn readers_survive_the_death_of_the_only_broker() {
 
 #[test]
 fn readers_survive_a_broker_that_says_nothing_for_longer_than_their_socket_timeout() {
-    for (name, kind) in KINDS {
+    // Not the group: a member that gives a connection up while its JoinGroup or SyncGroup waits, and asks again, makes the
+    // mock abort (`!member->resp`, rdkafka_mock_cgrp.c) and this process with it. The link cures that, and the scenarios
+    // `broker-pause/live` and `partition/hold-live` judge the group behind it.
+    for (name, kind) in KINDS.into_iter().filter(|(_, kind)| *kind != Kind::Group) {
         let mut cluster = Cluster::new(1, 1);
         cluster.fill(0, 50);
         let reader = Reader::started(name, kind, &cluster);
