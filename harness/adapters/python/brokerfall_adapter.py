@@ -532,9 +532,11 @@ class Arms:
         self._emitter.emit("callback_entered", **call)
         raising = arm["raise"]
         if raising["how"] == "hang":
+            # The fault itself: a callback that never comes back.
             while True:
                 time.sleep(3600)
         if raising["how"] == "delay":
+            # The fault itself: its length is the scenario's.
             time.sleep(raising.get("ms", 0) / 1000.0)
             return
         self._emitter.emit("callback_raised", **call)
@@ -692,6 +694,7 @@ class Session:
             # Sleeps through to the next heartbeat unless something waits.
             if emitter.pending.wait(max(0.0, beat - time.monotonic())) or waits:
                 emitter.pending.clear()
+                # What comes within FLUSH_S goes out as one line: time is the condition.
                 time.sleep(max(0.0, min(FLUSH_S, beat - time.monotonic())))
                 waits = emitter.tick()
 

@@ -38,7 +38,7 @@ impl Fault for AbsentTopic {
     }
 
     async fn inject(&self, rig: &Rig, name: &str) -> Result<Injected, FaultError> {
-        let topic = self.topic.clone().unwrap_or_else(|| rig.first_topic().to_owned());
+        let topic = rig.topic_or_first(self.topic.as_deref());
         rig.link.hide_topic(&topic, name);
         let hidden = Hidden {
             topic: topic.clone(),

@@ -43,7 +43,7 @@ impl Fault for AddPartitions {
     }
 
     async fn inject(&self, rig: &Rig, _name: &str) -> Result<Injected, FaultError> {
-        let topic = self.topic.clone().unwrap_or_else(|| rig.first_topic().to_owned());
+        let topic = rig.topic_or_first(self.topic.as_deref());
         let (from, to) = (rig.partitions(&topic), self.to);
         let not_proven = |seen: String| FaultError::NotProven {
             what: format!("that {topic} grew to {to} partitions"),

@@ -43,11 +43,7 @@ impl Fault for MoveLeader {
     }
 
     async fn inject(&self, rig: &Rig, _name: &str) -> Result<Injected, FaultError> {
-        let topic = self.topic.clone().unwrap_or_else(|| rig.first_topic().to_owned());
-        let partitions = match self.partition {
-            Some(partition) => vec![partition],
-            None => (0..rig.partitions(&topic)).collect(),
-        };
+        let (topic, partitions) = rig.chosen(self.topic.as_deref(), self.partition);
         let mark = rig.mark();
         let mut moved = Vec::new();
         let mut proofs = Vec::new();

@@ -133,6 +133,21 @@ impl Rig {
         self.plan.topics.first().map_or("", |topic| topic.name.as_str())
     }
 
+    /// The topic that a fault names, else the first.
+    pub fn topic_or_first(&self, named: Option<&str>) -> String {
+        named.unwrap_or_else(|| self.first_topic()).to_owned()
+    }
+
+    /// The topic and partitions that a fault names: of what it leaves out, the first topic and every partition.
+    pub fn chosen(&self, topic: Option<&str>, partition: Option<u32>) -> (String, Vec<u32>) {
+        let topic = self.topic_or_first(topic);
+        let partitions = match partition {
+            Some(partition) => vec![partition],
+            None => (0..self.partitions(&topic)).collect(),
+        };
+        (topic, partitions)
+    }
+
     /// Number of partitions of a topic that readers can see now; 0 when the plan has no such topic.
     pub fn partitions(&self, topic: &str) -> u32 {
         self.oracle.partitions(topic)
