@@ -1,5 +1,6 @@
 //! Everything but `run`: commands that look, explain and judge again.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use brokerfall_report::render;
@@ -11,7 +12,7 @@ use super::error::SuiteError;
 use super::out::Out;
 use super::{say, text_options};
 use crate::cluster::Cluster;
-use crate::cluster::mock::MockCluster;
+use crate::cluster::mock::{MockCluster, Spares};
 use crate::history::recorder::Recorder;
 use crate::link::Link;
 use crate::link::builtin::{BuiltinLink, LinkOptions};
@@ -324,14 +325,15 @@ pub(crate) async fn adapter_check(args: AdapterCheckArgs) -> Result<ExitCode, Su
         .remove(0);
     let command = shlex::try_join(args.command.iter().map(String::as_str)).map_err(SuiteError::Quote)?;
     let launch = Launch::adapter(&command, args.kind.into()).map_err(SuiteError::Reader)?;
+    let program = std::env::current_exe().map_err(|source| SuiteError::Io {
+        what: "find this binary",
+        source,
+    })?;
     let order = Order {
         plan,
         launch,
         folder: out.folder.join("adapter-check"),
-        program: std::env::current_exe().map_err(|source| SuiteError::Io {
-            what: "find this binary",
-            source,
-        })?,
+        clusters: Arc::new(Spares::new(program, out.folder.clone())),
         expected: None,
         exclusive: true,
         limits: Default::default(),
@@ -344,6 +346,7 @@ pub(crate) async fn adapter_check(args: AdapterCheckArgs) -> Result<ExitCode, Su
         source,
     })?;
     let checked = paces::check(&order, &recorder).await;
+    order.clusters.end().await;
     spawner.shut_down().await;
     recorder.flush().map_err(|source| SuiteError::Io {
         what: "write the history",

@@ -21,6 +21,7 @@ use super::out::{Out, run_folder};
 use super::pairing::{self, Asked, Pair};
 use super::progress::Progress;
 use super::{say, signals};
+use crate::cluster::mock::Spares;
 use crate::process::Spawner;
 use crate::reader::manifest::ManifestLimits;
 use crate::reader::provision::Fnv;
@@ -33,8 +34,8 @@ use crate::verdict;
 /// Everything that the runs of a suite share.
 struct Suite {
     args: RunArgs,
+    clusters: Arc<Spares>,
     out: Out,
-    program: PathBuf,
     /// Known failures by reader name.
     known: BTreeMap<String, KnownFailing>,
     /// Accepted exceptions by reader name.
@@ -133,8 +134,8 @@ pub(crate) async fn run(mut args: RunArgs) -> Result<ExitCode, SuiteError> {
     let suite = Arc::new(Suite {
         progress: Progress::new(total),
         args,
+        clusters: Arc::new(Spares::new(program, out.folder.clone())),
         out,
-        program,
         known,
         expected,
         done: AtomicUsize::new(earlier),
@@ -164,6 +165,7 @@ pub(crate) async fn run(mut args: RunArgs) -> Result<ExitCode, SuiteError> {
         runs,
         stale,
     );
+    suite.clusters.end().await;
     spawner.shut_down().await;
     write(&suite, &report)?;
     if ran + earlier < total {
@@ -358,7 +360,7 @@ async fn attempt(suite: &Suite, pair: Pair, index: usize, round: u32, exclusive:
     let label = pairing::label(&pair.launch.info);
     let order = Order {
         folder: suite.out.folder.join(run_folder(index, &pair.plan.id, &label)),
-        program: suite.program.clone(),
+        clusters: Arc::clone(&suite.clusters),
         expected: suite
             .expected
             .get(&pair.launch.info.name)

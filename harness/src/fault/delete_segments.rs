@@ -51,7 +51,7 @@ impl Fault for DeleteSegments {
 
     async fn inject(&self, rig: &Rig, _name: &str) -> Result<Injected, FaultError> {
         let (topic, partitions) = rig.chosen(self.topic.as_deref(), self.partition);
-        let mark = rig.recorder.mark();
+        let mark = rig.mark();
         let mut proofs = Vec::new();
         for &partition in &partitions {
             let before = rig.oracle.watermarks(&topic, partition).await?;

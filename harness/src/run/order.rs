@@ -1,10 +1,12 @@
 //! An order: one plan, one reader, and where the run's artifacts go.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use brokerfall_report::history::{Expect, ExpectedException, HISTORY_FORMAT, Limit, Limits, Opened};
 use brokerfall_report::protocol::Kind;
 
+use crate::cluster::mock::Spares;
 use crate::history::limits::{CPU_CORES, ERRORS_PER_S, REQUESTS_PER_S, STOP_GRACE_MS, WITHIN_MS};
 use crate::reader::Launch;
 use crate::reader::manifest::ManifestLimits;
@@ -20,8 +22,8 @@ pub struct Order {
     pub launch: Launch,
     /// Folder of the run's artifacts; made when it is missing.
     pub folder: PathBuf,
-    /// The binary with the hidden subcommands.
-    pub program: PathBuf,
+    /// Where its cluster comes from.
+    pub clusters: Arc<Spares>,
     /// Exceptions that were accepted for this reader in this scenario; absent where nobody has accepted any yet.
     pub expected: Option<Vec<ExpectedException>>,
     /// Limits that the user's brokerfall.toml sets.

@@ -235,7 +235,6 @@ async fn commands(
     paces: &mut Paces,
     has: &impl Fn(&str) -> bool,
 ) -> Result<(), RunError> {
-    let recorder = &rig.recorder;
     if has("barrier") {
         let answer = reader.ask(Command::Barrier { timeout_ms: 5_000 }, PACE).await;
         if let Some(done) = paces.answer("barrier is answered", answer) {
@@ -263,7 +262,7 @@ async fn commands(
             },
             times: Times::Count(1),
         };
-        let mark = recorder.mark();
+        let mark = rig.mark();
         let answer = reader.ask(Command::ArmCallback(arm), PACE).await;
         if paces.answer("arm_callback is answered", answer).is_some() {
             rig.oracle.sentinel(2).await?;
@@ -277,7 +276,7 @@ async fn commands(
         }
     }
     if has("commit") {
-        let mark = recorder.mark();
+        let mark = rig.mark();
         let answer = reader.ask(Command::Commit, PACE).await;
         if paces.answer("commit is answered", answer).is_some() {
             let seen = comes(rig, |facts| facts.commits().iter().any(|commit| commit.at.n >= mark)).await;

@@ -107,7 +107,7 @@ impl Rig {
         Self {
             plan: order.plan.clone(),
             launch: order.launch.clone(),
-            neutral: Launch::neutral(&order.program),
+            neutral: Launch::neutral(order.clusters.program()),
             cluster,
             link,
             oracle,

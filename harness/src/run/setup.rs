@@ -7,7 +7,6 @@ use brokerfall_report::history::{ClusterInfo, Event, FailureOf, Stage};
 
 use super::order::Order;
 use super::rig::Rig;
-use crate::cluster::mock::MockCluster;
 use crate::cluster::{Cluster, ClusterError, TopicSpec};
 use crate::fault::{FaultError, FaultSpec};
 use crate::history::recorder::Recorder;
@@ -77,7 +76,7 @@ fn is_ours_of_link(cause: &LinkError) -> bool {
 /// Starts cluster, link and oracle, makes the topics and writes what stands in them before the reader starts.
 pub(crate) async fn up(order: &Order, recorder: &Recorder) -> Result<Rig, RunError> {
     let plan = &order.plan;
-    let started = MockCluster::start(plan.cluster.brokers, &order.program, &order.folder).await;
+    let started = order.clusters.take(plan.cluster.brokers, &order.folder).await;
     let cluster = match started {
         Ok(cluster) => Arc::new(cluster),
         Err(cause) => {
@@ -123,6 +122,8 @@ pub(crate) async fn up(order: &Order, recorder: &Recorder) -> Result<Rig, RunErr
     for topic in &plan.topics {
         oracle.preload(&topic.name, topic.preload).await?;
     }
+    // While the reader starts: this run waits for it.
+    order.clusters.refill(plan.cluster.brokers);
     Ok(Rig::new(
         order,
         cluster,
