@@ -104,7 +104,7 @@ pub(crate) struct RunArgs {
     /// Cluster to run on.
     #[arg(long, value_enum, default_value_t = ClusterArg::Auto)]
     pub(crate) cluster: ClusterArg,
-    /// Runs at a time; default the number of cores. A run whose [expect] names bounded_cpu runs alone.
+    /// Runs at a time; default twice the number of cores, because a run waits far more than it computes. A run whose [expect] names bounded_cpu runs alone.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) jobs: Option<u16>,
     /// What the harness draws at random in a run follows from it: the jitter of the fault `partition` in mode `delay`.

@@ -48,13 +48,16 @@ struct Suite {
     cancel: Cancel,
 }
 
+/// Runs at a time for each core where the user does not say: a run waits for its reader most of the time.
+const RUNS_PER_CORE: usize = 2;
+
 /// Runs the suite that the arguments ask for.
 pub(crate) async fn run(mut args: RunArgs) -> Result<ExitCode, SuiteError> {
     let config = Config::load(args.config.as_deref())?;
     config.apply(&mut args)?;
     let root = args.out.clone().unwrap_or_else(|| PathBuf::from(".brokerfall"));
     let jobs = args.jobs.map_or_else(
-        || std::thread::available_parallelism().map_or(2, usize::from),
+        || RUNS_PER_CORE * std::thread::available_parallelism().map_or(1, usize::from),
         usize::from,
     );
     if args.keep_up && jobs != 1 {
