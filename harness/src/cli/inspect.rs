@@ -10,7 +10,8 @@ use super::config::Config;
 use super::error::SuiteError;
 use super::out::Out;
 use super::{say, text_options};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, ClusterKind};
+use crate::cluster::clusters::Clusters;
 use crate::cluster::mock::MockCluster;
 use crate::history::recorder::Recorder;
 use crate::link::Link;
@@ -225,7 +226,7 @@ pub(crate) async fn doctor(args: &DoctorArgs) -> ExitCode {
         }
         Err(text) => line(false, "mock cluster", text),
     }
-    let python = which("python3");
+    let python = crate::which("python3");
     let text = python.as_ref().map_or_else(
         || "Python readers (ktables) need Python 3.10 or later with venv".to_owned(),
         |path| match version_of(path) {
@@ -234,7 +235,7 @@ pub(crate) async fn doctor(args: &DoctorArgs) -> ExitCode {
         },
     );
     line(python.is_some(), "python3", text);
-    let uv = which("uv");
+    let uv = crate::which("uv");
     say::out(&format!(
         "{} {:18} {}",
         if uv.is_some() { "ok     " } else { "absent " },
@@ -306,13 +307,6 @@ fn version_of(python: &std::path::Path) -> Option<String> {
     (output.status.success() && !said.is_empty()).then_some(said)
 }
 
-fn which(tool: &str) -> Option<std::path::PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path)
-        .map(|folder| folder.join(tool))
-        .find(|candidate| candidate.is_file())
-}
-
 /// `adapter check`.
 pub(crate) async fn adapter_check(args: AdapterCheckArgs) -> Result<ExitCode, SuiteError> {
     let started_at = run::order::now_rfc3339();
@@ -327,6 +321,8 @@ pub(crate) async fn adapter_check(args: AdapterCheckArgs) -> Result<ExitCode, Su
     let order = Order {
         plan,
         launch,
+        cluster: ClusterKind::Mock,
+        clusters: Clusters::default(),
         folder: out.folder.join("adapter-check"),
         program: std::env::current_exe().map_err(|source| SuiteError::Io {
             what: "find this binary",

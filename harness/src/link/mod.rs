@@ -233,16 +233,9 @@ pub struct RuleCounts {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LinkError {
-    /// No free port.
-    #[error("no free port for the link on {host} between {from} and {to} (other runs hold them; lower --jobs)")]
-    NoPort {
-        /// Loopback address.
-        host: String,
-        /// First port tried.
-        from: u16,
-        /// Last port tried.
-        to: u16,
-    },
+    /// No port to listen on.
+    #[error("no port for the link")]
+    Port(#[from] crate::ports::PortError),
     /// The broker is not one of the link's.
     #[error("the link stands in front of no broker {node}")]
     NoBroker {

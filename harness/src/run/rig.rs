@@ -12,6 +12,7 @@ use tokio::task::JoinHandle;
 
 use super::millis;
 use super::order::Order;
+use crate::cluster::clusters::Lease;
 use crate::cluster::{Cluster, NodeId, direct};
 use crate::fault::{FaultError, Heal, PROOF};
 use crate::history::recorder::Recorder;
@@ -44,6 +45,8 @@ pub struct Rig {
     neutral: Launch,
     /// Cluster.
     pub cluster: Arc<dyn Cluster>,
+    /// The run's hold on it.
+    pub(super) lease: Lease,
     /// Link.
     pub link: Arc<dyn Link>,
     /// Oracle.
@@ -99,7 +102,7 @@ impl Rig {
     /// A rig without readers.
     pub fn new(
         order: &Order,
-        cluster: Arc<dyn Cluster>,
+        lease: Lease,
         link: Arc<dyn Link>,
         oracle: Arc<Oracle>,
         recorder: Recorder,
@@ -108,7 +111,8 @@ impl Rig {
             plan: order.plan.clone(),
             launch: order.launch.clone(),
             neutral: Launch::neutral(&order.program),
-            cluster,
+            cluster: lease.cluster.clone(),
+            lease,
             link,
             oracle,
             group: order.group(),

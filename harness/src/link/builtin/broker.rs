@@ -16,9 +16,9 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::cut::Control;
-use super::ports::Port;
 use super::{Connects, Cut, CutHeal, CutId, CutMode, LinkError, Shared, connection};
 use crate::cluster::NodeId;
+use crate::ports::Port;
 
 /// First and longest pause between two looks at a broker that is away. The listener is back at most this much later than
 /// the broker; a refused connect leaves nothing behind at the broker, so this may be often.
@@ -71,7 +71,7 @@ pub(super) struct Door {
 }
 
 struct Gate {
-    port: Port,
+    port: Arc<Port>,
     alive: bool,
     /// It is about to die: that it still accepts means nothing until it has refused once.
     going: bool,
@@ -98,7 +98,7 @@ pub(super) struct LiveGuard {
 }
 
 impl Broker {
-    pub(super) fn new(node: NodeId, upstream: SocketAddr, port: Port) -> Result<Self, LinkError> {
+    pub(super) fn new(node: NodeId, upstream: SocketAddr, port: Arc<Port>) -> Result<Self, LinkError> {
         let broker = Broker {
             node,
             upstream,
