@@ -86,6 +86,8 @@ pub(super) struct Live {
     /// The last version of the control that it acts by.
     seen: AtomicU64,
     closed_by_client: AtomicBool,
+    /// Since when a request waits and nothing has gone either way.
+    waits: Mutex<Option<Instant>>,
 }
 
 /// Keeps a connection in its broker's list while it lives.
@@ -342,6 +344,15 @@ impl Broker {
         self.gate().port.listener()
     }
 
+    /// Connections on which a request has waited this long for its answer, and nothing went either way; without `client`'s.
+    pub(super) fn unanswered(&self, long: Duration, client: &str) -> u32 {
+        let waits = |live: &Arc<Live>| {
+            let since = *crate::lock(&live.waits);
+            since.is_some_and(|since| since.elapsed() >= long) && *live.client() != client
+        };
+        u32::try_from(self.live().values().filter(|live| waits(live)).count()).unwrap_or(u32::MAX)
+    }
+
     fn gate(&self) -> MutexGuard<'_, Gate> {
         crate::lock(&self.gate)
     }
@@ -377,6 +388,11 @@ impl LiveGuard {
 
     pub(super) fn set_client(&self, client: &str) {
         client.clone_into(&mut self.live.client());
+    }
+
+    /// Something went either way; a request waits for its answer, or none does.
+    pub(super) fn moved(&self, waits: bool) {
+        *crate::lock(&self.live.waits) = waits.then(Instant::now);
     }
 
     /// The client closed its end. Returns false when that was known.

@@ -46,7 +46,10 @@ use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::MissedTickBehavior;
 
-use super::{AnswerRule, Connects, Cut, CutHeal, CutId, CutMode, Link, LinkError, RuleCounts, RuleId, codes};
+use super::{
+    AnswerRule, Connects, Cut, CutHeal, CutId, CutMode, Link, LinkError, PROBE, RuleCounts, RuleId, UNANSWERED_AFTER,
+    codes,
+};
 use crate::cluster::NodeId;
 use crate::history::recorder::Recorder;
 use crate::ports::{self, Port};
@@ -336,6 +339,11 @@ impl Link for BuiltinLink {
             .iter()
             .map(|broker| broker.open_connections(client))
             .sum()
+    }
+
+    fn unanswered(&self, node: NodeId) -> u32 {
+        self.broker(node)
+            .map_or(0, |broker| broker.unanswered(UNANSWERED_AFTER, PROBE))
     }
 
     fn last_request_age_ms(&self, client: &str, api: &str) -> Option<u64> {
