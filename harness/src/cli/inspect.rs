@@ -226,6 +226,7 @@ pub(crate) async fn doctor(args: &DoctorArgs) -> ExitCode {
         }
         Err(text) => line(false, "mock cluster", text),
     }
+    super::brokers::doctor(args.timing).await;
     let python = crate::which("python3");
     let text = python.as_ref().map_or_else(
         || "Python readers (ktables) need Python 3.10 or later with venv".to_owned(),

@@ -1,6 +1,7 @@
 //! pause-broker: a broker stops in its tracks (SIGSTOP); connections stay open and nothing is answered.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -44,7 +45,10 @@ impl Fault for PauseBroker {
         if self.emulated(rig) {
             return hold(rig, nodes).await;
         }
-        let mut paused = Paused { nodes: Vec::new() };
+        let mut paused = Paused {
+            nodes: Vec::new(),
+            in_force: Arc::new(AtomicBool::new(true)),
+        };
         let mut proofs = Vec::new();
         for &node in &nodes {
             match rig.cluster.pause_broker(node).await {
@@ -57,10 +61,14 @@ impl Fault for PauseBroker {
             }
             paused.nodes.push(node);
         }
-        let link = Arc::clone(&rig.link);
+        let (link, in_force) = (Arc::clone(&rig.link), Arc::clone(&paused.in_force));
         Ok(Injected {
             proof: proofs.join("; "),
             delivered: Box::new(move |_| {
+                // A running broker lets a Fetch wait for records, too.
+                if !in_force.load(Ordering::Relaxed) {
+                    return None;
+                }
                 let waiting: u32 = nodes.iter().map(|node| link.unanswered(*node)).sum();
                 (waiting > 0).then(|| {
                     format!(
@@ -92,11 +100,14 @@ async fn hold(rig: &Rig, nodes: Vec<NodeId>) -> Result<Injected, FaultError> {
 /// Brokers that stand still.
 struct Paused {
     nodes: Vec<NodeId>,
+    /// False from the moment at which they may go on.
+    in_force: Arc<AtomicBool>,
 }
 
 impl Paused {
     /// All at once: those of a quorum answer only when most of them go on.
     async fn resume(&self, rig: &Rig) -> Result<Vec<String>, FaultError> {
+        self.in_force.store(false, Ordering::Relaxed);
         let resumed = self.nodes.iter().map(|node| rig.cluster.resume_broker(*node));
         Ok(futures::future::try_join_all(resumed).await?)
     }

@@ -18,7 +18,7 @@ mod settings;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -94,6 +94,9 @@ pub struct ProcessCluster {
     _held: Vec<Port>,
     /// Settings and data of every broker.
     folder: tempfile::TempDir,
+    begun: tokio::time::Instant,
+    /// When the last of its brokers had first acknowledged a record.
+    first_produce: OnceLock<Duration>,
     died: watch::Sender<Option<String>>,
 }
 
@@ -178,6 +181,8 @@ impl ProcessCluster {
             advertised: advertised.into_iter().map(Arc::new).collect(),
             _held: held,
             folder,
+            begun: tokio::time::Instant::now(),
+            first_produce: OnceLock::new(),
             died,
         })
     }
@@ -190,6 +195,24 @@ impl ProcessCluster {
     /// Folder of the brokers' settings and data.
     pub fn folder(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// How long it took from the start of the first process until every broker had acknowledged a record.
+    pub fn first_produce_after(&self) -> Duration {
+        self.first_produce.get().copied().unwrap_or_default()
+    }
+
+    /// Returns when the leader of a partition has acknowledged a record, which is the caller's to account for.
+    ///
+    /// # Errors
+    /// [`ClusterError::TimedOut`] when it does not.
+    pub async fn until_takes(&self, topic: &str, partition: u32) -> Result<(), ClusterError> {
+        let index = i32::try_from(partition).unwrap_or(i32::MAX);
+        until(&format!("{topic}-{partition} taking a record"), || async {
+            let leader = self.leader(topic, partition).await?;
+            admin::produce(self.node(leader)?.oracle(), topic, index).await.map(drop)
+        })
+        .await
     }
 
     /// True while every broker runs and none is paused.
@@ -260,16 +283,24 @@ impl ProcessCluster {
             admin::create_topic(self.any()?, READY, &replicas, &[]).await
         })
         .await?;
-        let served = self.nodes.iter().zip(0..).map(|(node, partition)| {
-            until("a broker taking and giving a record", move || async move {
-                let offset = admin::produce(node.oracle(), READY, partition).await?;
+        let numbered = || self.nodes.iter().zip(0..);
+        let taken = numbered().map(|(node, partition)| {
+            until("a broker taking a record", move || async move {
+                admin::produce(node.oracle(), READY, partition).await
+            })
+        });
+        let offsets = try_join_all(taken).await?;
+        // Only the first time: a cluster that is used again has been up before.
+        self.first_produce.get_or_init(|| self.begun.elapsed());
+        let given = numbered().zip(offsets).map(|((node, partition), offset)| {
+            until("a broker giving a record", move || async move {
                 match admin::fetch(node.oracle(), READY, partition, offset).await? {
                     0 => Err(refused(format!("read what broker {} took", node.id), "nothing")),
                     _ => Ok(()),
                 }
             })
         });
-        try_join_all(served).await?;
+        try_join_all(given).await?;
         // The first group makes the topic of commits, which takes a moment; no reader is to wait for it.
         until("a group's coordinator", || self.coordinator(READY)).await?;
         admin::delete_topics(self.any()?, &[READY.to_owned()]).await

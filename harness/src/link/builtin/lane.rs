@@ -20,6 +20,9 @@ const TOGETHER: usize = 16;
 /// Share of a second that a throttled lane may save up.
 const BURST: u64 = 20;
 
+/// A slow lane passes this part of a burst at a time, so that it does not wake for every byte.
+const SHARE: f64 = 2.0;
+
 /// One direction.
 pub(super) struct Lane {
     pub(super) frames: Frames,
@@ -225,15 +228,18 @@ impl Bucket {
         let most = (rate / BURST).max(1);
         let (rate, most) = (rate as f64, most as f64);
         self.tokens = (self.tokens + rate * (now - since).as_secs_f64()).min(most);
-        let whole = self.tokens as usize;
-        whole.min(wanted)
+        // Not byte by byte: at 1 MB/s there is another one at each look, and the lane would never wait.
+        if self.tokens < (wanted as f64).min(most / SHARE) {
+            return 0;
+        }
+        (self.tokens as usize).min(wanted)
     }
 
     /// When the next byte may be written.
     fn next(&self, bytes_per_s: Option<u64>) -> Option<Instant> {
         let rate = bytes_per_s?;
-        // A share of the burst at a time, so that a slow lane does not wake for every byte.
-        let wanted = ((rate / BURST / 2).max(1) as f64 - self.tokens) / rate as f64;
+        let rate = rate as f64;
+        let wanted = (((rate / BURST as f64).max(1.0) / SHARE).max(1.0) - self.tokens) / rate;
         Some(Instant::now() + Duration::from_secs_f64(wanted.max(0.001)))
     }
 
@@ -268,6 +274,23 @@ impl Dice {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn throttle_waits_at_every_rate_instead_of_passing_byte_by_byte() {
+        for rate in [1, 1_000, 1_000_000, 1_000_000_000] {
+            let mut bucket = Bucket {
+                // Full: the time that the test takes adds nothing.
+                tokens: (rate / BURST).max(1) as f64,
+                filled: Some(Instant::now()),
+            };
+            let allowed = bucket.allows(Some(rate), usize::MAX);
+            assert_eq!(allowed as u64, (rate / BURST).max(1), "{rate}");
+            bucket.take(allowed);
+            // What has come meanwhile is less than a share, up to the rate at which a share comes in 25 ms.
+            assert_eq!(bucket.allows(Some(rate), usize::MAX), 0, "{rate}");
+            assert!(bucket.next(Some(rate)).unwrap() > Instant::now(), "{rate}");
+        }
+    }
 
     #[test]
     fn jitter_stays_in_its_range_spreads_over_it_and_is_the_same_for_the_same_seed() {
