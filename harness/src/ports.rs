@@ -32,7 +32,8 @@ pub struct Port {
 }
 
 impl Port {
-    pub(crate) fn address(&self) -> SocketAddr {
+    /// Address and port.
+    pub fn address(&self) -> SocketAddr {
         self.address
     }
 
