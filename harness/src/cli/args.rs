@@ -104,6 +104,10 @@ pub(crate) struct RunArgs {
     /// Cluster to run on.
     #[arg(long, value_enum, default_value_t = ClusterArg::Auto)]
     pub(crate) cluster: ClusterArg,
+    /// Apache Kafka's version on --cluster process, such as 3.9.1; default 4.1.0, or what KAFKA_HOME holds. Resolved with
+    /// Maven into the cache the first time.
+    #[arg(long, value_name = "VERSION")]
+    pub(crate) kafka: Option<String>,
     /// Runs at a time; default twice the number of cores, because a run waits far more than it computes. A run whose [expect] names bounded_cpu runs alone.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) jobs: Option<u16>,
@@ -237,6 +241,8 @@ pub(crate) enum ClusterArg {
     Auto,
     /// The embedded cluster.
     Mock,
+    /// Apache Kafka as JVM processes; needs Java 17 or later, and Maven or KAFKA_HOME.
+    Process,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

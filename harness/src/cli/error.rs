@@ -6,6 +6,7 @@ use tokio::task::JoinError;
 
 use super::journal::JournalError;
 use super::out::OutError;
+use crate::cluster::process::KitError;
 use crate::process::SpawnError;
 use crate::reader::catalogue::ReaderError;
 use crate::run::RunError;
@@ -33,6 +34,9 @@ pub(crate) enum SuiteError {
     /// The reader is known and cannot be had here.
     #[error(transparent)]
     Provision(ReaderError),
+    /// Brokers cannot be started here, and something has failed.
+    #[error(transparent)]
+    Kit(KitError),
     /// Provisioning stopped in the middle.
     #[error("provisioning panicked")]
     Provisioning(#[source] JoinError),
@@ -72,6 +76,7 @@ impl SuiteError {
             | SuiteError::Wrong(_)
             | SuiteError::Reader(_) => ExitCode::Usage,
             SuiteError::Provision(_)
+            | SuiteError::Kit(_)
             | SuiteError::Provisioning(_)
             | SuiteError::Paces(_)
             | SuiteError::Out(_)

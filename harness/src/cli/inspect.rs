@@ -1,6 +1,5 @@
 //! Everything but `run`: commands that look, explain and judge again.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use brokerfall_report::render;
@@ -11,8 +10,9 @@ use super::config::Config;
 use super::error::SuiteError;
 use super::out::Out;
 use super::{say, text_options};
-use crate::cluster::Cluster;
-use crate::cluster::mock::{MockCluster, Spares};
+use crate::cluster::clusters::Clusters;
+use crate::cluster::mock::MockCluster;
+use crate::cluster::{Cluster, ClusterKind};
 use crate::history::recorder::Recorder;
 use crate::link::Link;
 use crate::link::builtin::{BuiltinLink, LinkOptions};
@@ -226,7 +226,8 @@ pub(crate) async fn doctor(args: &DoctorArgs) -> ExitCode {
         }
         Err(text) => line(false, "mock cluster", text),
     }
-    let python = which("python3");
+    super::brokers::doctor(args.timing).await;
+    let python = crate::which("python3");
     let text = python.as_ref().map_or_else(
         || "Python readers (ktables) need Python 3.10 or later with venv".to_owned(),
         |path| match version_of(path) {
@@ -235,7 +236,7 @@ pub(crate) async fn doctor(args: &DoctorArgs) -> ExitCode {
         },
     );
     line(python.is_some(), "python3", text);
-    let uv = which("uv");
+    let uv = crate::which("uv");
     say::out(&format!(
         "{} {:18} {}",
         if uv.is_some() { "ok     " } else { "absent " },
@@ -307,13 +308,6 @@ fn version_of(python: &std::path::Path) -> Option<String> {
     (output.status.success() && !said.is_empty()).then_some(said)
 }
 
-fn which(tool: &str) -> Option<std::path::PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path)
-        .map(|folder| folder.join(tool))
-        .find(|candidate| candidate.is_file())
-}
-
 /// `adapter check`.
 pub(crate) async fn adapter_check(args: AdapterCheckArgs) -> Result<ExitCode, SuiteError> {
     let started_at = run::order::now_rfc3339();
@@ -332,8 +326,9 @@ pub(crate) async fn adapter_check(args: AdapterCheckArgs) -> Result<ExitCode, Su
     let order = Order {
         plan,
         launch,
+        cluster: ClusterKind::Mock,
+        clusters: Clusters::new(program, out.folder.clone(), None),
         folder: out.folder.join("adapter-check"),
-        clusters: Arc::new(Spares::new(program, out.folder.clone())),
         expected: None,
         exclusive: true,
         limits: Default::default(),
@@ -346,7 +341,7 @@ pub(crate) async fn adapter_check(args: AdapterCheckArgs) -> Result<ExitCode, Su
         source,
     })?;
     let checked = paces::check(&order, &recorder).await;
-    order.clusters.end().await;
+    order.clusters.shutdown().await;
     spawner.shut_down().await;
     recorder.flush().map_err(|source| SuiteError::Io {
         what: "write the history",

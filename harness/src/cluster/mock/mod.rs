@@ -149,6 +149,10 @@ impl Cluster for MockCluster {
         self.shared.brokers.clone()
     }
 
+    fn emulated(&self) -> bool {
+        true
+    }
+
     async fn create_topic(&self, topic: &TopicSpec) -> Result<(), ClusterError> {
         let number = |n: u32| i32::try_from(n).unwrap_or(i32::MAX);
         let shared = &self.shared;
