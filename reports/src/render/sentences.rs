@@ -133,6 +133,8 @@ pub(super) fn evidence(evidence: &Evidence, brief: bool) -> String {
     } else {
         format!("{} {}", evidence.kind, evidence.fault)
     };
+    // A step that is no fault, such as a member that joins, has nothing to prove but how it was undone.
+    let is_fault = !evidence.kind.is_empty();
     let mut parts = Vec::new();
     match evidence.reached {
         Some(reached) => {
@@ -152,6 +154,7 @@ pub(super) fn evidence(evidence: &Evidence, brief: bool) -> String {
             };
             parts.push(format!("{}{proof}{asked}", words::grade(reached)));
         }
+        None if !is_fault => {}
         None if evidence.text.is_empty() => parts.push("never injected".to_owned()),
         None => parts.push("nothing proven".to_owned()),
     }
@@ -162,10 +165,10 @@ pub(super) fn evidence(evidence: &Evidence, brief: bool) -> String {
         let after = evidence
             .in_force_s
             .map_or(String::new(), |s| format!(" after {}", secs(s)));
-        parts.push(if brief {
-            format!("healed{after}")
-        } else {
-            format!("healed{after} ({heal})")
+        parts.push(match (is_fault, brief) {
+            (false, _) => heal.clone(),
+            (true, true) => format!("healed{after}"),
+            (true, false) => format!("healed{after} ({heal})"),
         });
     }
     format!("{name}{emulated}: {}", parts.join(", "))
