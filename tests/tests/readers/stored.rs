@@ -171,9 +171,9 @@ fn file_that_is_none_of_its_own_is_told_and_the_topic_read_anew() {
     let mut cluster = Cluster::new(1, 1);
     cluster.fill(0, 20);
     std::fs::write(cluster.state.path().join("table.json"), "{\"format\":1,\"parti").unwrap();
-    let mut table = started(&cluster);
+    let table = started(&cluster);
     told(&table, "brokerfall::reader::bundled::StateUnreadable");
-    barrier(&mut table);
+    table.wait_delivered(20);
     assert_eq!(offsets(&table.lines(), 0), (0..20).collect::<Vec<_>>());
     wait_stored(&table, &cluster, 20);
 }
