@@ -192,7 +192,7 @@ const FELT: [(&str, &str); 10] = [
         [[step]]
         name = "cut"
         when = { wire = { api = "JoinGroup" } }
-        do = { partition = { mode = "cut", api = "SyncGroup", times = 2 } }
+        do = { partition = { mode = "cut", api = "JoinGroup", times = 2 } }
         [[step]]
         after = "1s"
         heal = ["cut"]
@@ -220,18 +220,18 @@ const FELT: [(&str, &str); 10] = [
 
 /// Name, what follows format and title, and what the void must say.
 const REFUSED: [(&str, &str, &str); 5] = [
-    // Told to ask for Metadata once, at its start, the client never hears of what comes later.
+    // The reader has closed, so no client of its own asks for Metadata any more.
     (
         "nobody-asks-for-the-partitions-that-were-added",
         r#"
-        [reader]
-        options = { "topic.metadata.refresh.interval.ms" = -1, "metadata.max.age.ms" = 3600000 }
         [[topic]]
         name = "orders"
         preload = { records = 50 }
         [[step]]
-        name = "grown"
         when = { caught-up = true }
+        do = "stop"
+        [[step]]
+        name = "grown"
         do = { add-partitions = { to = 3 } }
         "#,
         "`grown` stayed below the grade asked: wanted delivered, proven injected",

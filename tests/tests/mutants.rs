@@ -83,7 +83,9 @@ static MUTANTS_RUN: LazyLock<Suite> = LazyLock::new(|| {
 
 impl Row {
     fn reference(&self) -> String {
-        self.reference.clone().unwrap_or_else(|| format!("reference-{}", self.kind))
+        self.reference
+            .clone()
+            .unwrap_or_else(|| format!("reference-{}", self.kind))
     }
 }
 

@@ -151,8 +151,14 @@ fn step_that_is_no_fault_says_how_it_was_undone() {
         ..TextOptions::default()
     };
     let flat = |page: String| page.split_whitespace().collect::<Vec<_>>().join(" ");
-    let (page, long) = (text::render(&suite, TextOptions::default()), text::render(&suite, verbose));
-    assert!(flat(page.clone()).contains("healed after 2.0 s; member n1 has left;"), "{page}");
+    let (page, long) = (
+        text::render(&suite, TextOptions::default()),
+        text::render(&suite, verbose),
+    );
+    assert!(
+        flat(page.clone()).contains("healed after 2.0 s; member n1 has left;"),
+        "{page}"
+    );
     assert!(flat(long.clone()).contains("joined: member n1 has left"), "{long}");
     assert!(!format!("{page}{long}{}", markdown::render(&suite)).contains("never injected"));
 }

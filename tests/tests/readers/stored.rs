@@ -89,7 +89,11 @@ fn table_that_is_killed_at_any_moment_comes_back_whole() {
         let list: Vec<(&str, bool)> = keys.iter().map(|key| (key.as_str(), true)).collect();
         for part in list.chunks(100) {
             let last = cluster.write(0, part);
-            fold.extend((last - 99..=last).zip(part).map(|(id, (key, _))| ((*key).to_owned(), Some(id))));
+            fold.extend(
+                (last - 99..=last)
+                    .zip(part)
+                    .map(|(id, (key, _))| ((*key).to_owned(), Some(id))),
+            );
         }
         end += 400;
         table.wait_all("some of them", |lines| {

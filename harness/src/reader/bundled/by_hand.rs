@@ -218,7 +218,8 @@ impl ByHand {
         let gone = !(low..=high).contains(&stored);
         if gone {
             let (topic, partition) = place;
-            let text = format!("{topic}-{partition}: the stored offset {stored} is outside of the log, {low} to {high}");
+            let text =
+                format!("{topic}-{partition}: the stored offset {stored} is outside of the log, {low} to {high}");
             let cause = exceptions::plain("brokerfall::reader::bundled::StoredOffsetGone", &text);
             if core.start.reset == Reset::None {
                 return Err(NotLocated::Forbidden(cause));
