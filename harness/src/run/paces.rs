@@ -16,6 +16,7 @@ use crate::history::facts::Facts;
 use crate::history::recorder::Recorder;
 use crate::invariant;
 use crate::reader::host::{HostError, ReaderProcess};
+use crate::reader::validate::{ARM_CALLBACK_DELAY, holds};
 
 /// The plan that every adapter is checked on: two partitions, values and tombstones, nothing injected.
 pub const PLAN: &str = r#"# An adapter is driven through its paces.
@@ -168,7 +169,7 @@ async fn drive(rig: &Rig, paces: &mut Paces) -> Result<(), RunError> {
         "one on every partition",
         format!("nothing new on {missing:?} (flush `records` every 100 ms)"),
     );
-    let has = |name: &str| capabilities.iter().any(|known| known == name);
+    let has = |name: &str| holds(capabilities.iter().map(String::as_str), name);
     commands(rig, &reader, paces, &has).await?;
     rig.recorder.record(Event::Quiet);
     if has("snapshot") && kind == Kind::Table {
@@ -246,7 +247,7 @@ async fn commands(
             );
         }
     }
-    if has("arm_callback") {
+    if has(ARM_CALLBACK_DELAY) {
         let callback = if rig.launch.info.kind == Kind::Table {
             Callback::OnSet
         } else {

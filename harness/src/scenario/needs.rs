@@ -10,8 +10,8 @@ use super::words::{GROUP_APIS, is_authorization};
 use crate::cluster::ClusterKind;
 use crate::fault::FaultSpec;
 use crate::fault::panic_callback::{Callback, How, PanicCallback};
-use crate::fault::partition::Mode;
 use crate::invariant::{ALL, Invariant};
+use crate::reader::validate::{ARM_CALLBACK, ARM_CALLBACK_DELAY};
 
 /// Most bytes that a partition of the mock may hold: it drops whole batches above 5 MiB and moves its log start.
 pub const MOCK_PARTITION_BYTES: u64 = 4 * 1024 * 1024;
@@ -34,8 +34,6 @@ pub enum Need {
     },
     /// A partition that holds this many bytes.
     LogBytes(u64),
-    /// Connections reset while several members may rebalance.
-    ResetWhileMembersRebalance,
     /// A group of more than one member, or one that changes.
     Members,
     /// The reader's group session timeout, heartbeat interval or longest time between polls can be set.
@@ -60,6 +58,8 @@ pub enum Need {
     Process,
     /// The reader's callback can be made to misbehave.
     Callback(Callback),
+    /// The processing of a record can be made to take long.
+    Delay,
     /// The reader knows this command of the adapter protocol.
     Command(&'static str),
 }
@@ -100,10 +100,6 @@ impl Need {
                 "the mock cluster deletes nothing by itself: it knows neither segments nor retention".into(),
                 "use the fault `delete-segments`, or run with --cluster process",
             ),
-            Need::ResetWhileMembersRebalance => (
-                "the mock cluster aborts when connections are reset while several members rebalance".into(),
-                "use mode `hold`, a single member, or --cluster process",
-            ),
             _ => return None,
         };
         Some(Unmet {
@@ -115,7 +111,8 @@ impl Need {
     /// The capability of adapter protocol v1 that a reader must tell in its `hello`; `None` where none is needed.
     pub fn capability(&self) -> Option<&'static str> {
         match self {
-            Need::Callback(_) => Some("arm_callback"),
+            Need::Callback(_) => Some(ARM_CALLBACK),
+            Need::Delay => Some(ARM_CALLBACK_DELAY),
             Need::Command(command) => Some(command),
             _ => None,
         }
@@ -152,18 +149,16 @@ impl Plan {
                 Action::Do { fault, .. } => match fault {
                     FaultSpec::KillBroker(_) => needs.push(Need::KillBroker),
                     FaultSpec::PauseBroker(_) => needs.push(Need::PauseBroker),
-                    FaultSpec::Partition(partition) => {
-                        if changing_members && matches!(partition.mode, Mode::Reset | Mode::Refuse | Mode::Cut) {
-                            needs.push(Need::ResetWhileMembersRebalance);
-                        }
-                    }
                     FaultSpec::DeleteSegments(_) => needs.push(Need::DeleteSegments { quiet: self.quiet() }),
-                    FaultSpec::PanicCallback(panic) => needs.push(Need::Callback(panic.callback)),
+                    FaultSpec::PanicCallback(panic) => needs.push(match panic.raise {
+                        How::Delay => Need::Delay,
+                        _ => Need::Callback(panic.callback),
+                    }),
                     FaultSpec::KillReader(kill) if kill.state == State::Wipe => {
                         needs.extend([Need::Process, Need::Command(STATE)]);
                     }
                     FaultSpec::PauseReader(_) | FaultSpec::KillReader(_) => needs.push(Need::Process),
-                    FaultSpec::AnswerError(_) => {}
+                    FaultSpec::AnswerError(_) | FaultSpec::Partition(_) => {}
                     FaultSpec::AbsentTopic(_) => needs.push(Need::AbsentTopic),
                     FaultSpec::AddPartitions(_) => needs.push(Need::AddPartitions),
                     FaultSpec::MoveLeader(_) => needs.push(Need::MoveLeader),
@@ -434,17 +429,6 @@ mod tests {
             .len()
         };
         assert_eq!((of(4_002), of(4_003)), (0, 1), "1,048 bytes a record against 4,194,304");
-    }
-
-    #[test]
-    fn resets_while_members_change_are_a_need_of_their_own() {
-        let of = |mode: &str| {
-            let text = format!(
-                "[[topic]]\nname = \"o\"\n[[step]]\ndo = \"join-member\"\n[[step]]\ndo = {{ partition = {{ mode = \"{mode}\" }} }}"
-            );
-            plan(&text).needs().contains(&Need::ResetWhileMembersRebalance)
-        };
-        assert!(of("reset") && of("refuse") && !of("hold"));
     }
 
     #[test]
