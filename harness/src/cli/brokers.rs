@@ -19,7 +19,9 @@ const TOPIC: &str = "doctor";
 /// Looks for Java and Kafka without downloading anything; with `timing` it starts brokers. Lacking them is no fault: the mock
 /// cluster needs neither.
 pub(super) async fn doctor(timing: bool) {
-    let found = ProvisionOptions::default().cache_dir().map_err(|cause| crate::chain(&cause));
+    let found = ProvisionOptions::default()
+        .cache_dir()
+        .map_err(|cause| crate::chain(&cause));
     let kit = found.and_then(|cache| {
         let options = KitOptions {
             kafka: None,
@@ -42,7 +44,11 @@ pub(super) async fn doctor(timing: bool) {
         "process cluster",
         kit.kafka(),
         kit.java(),
-        if kit.is_prepared() { "" } else { "; its start is prepared at first use" }
+        if kit.is_prepared() {
+            ""
+        } else {
+            "; its start is prepared at first use"
+        }
     ));
     if !timing {
         return;
@@ -66,9 +72,21 @@ async fn measure(kit: &Kit) -> Result<Vec<String>, ClusterError> {
             cluster.shutdown().await;
             restarts.push(restarted?);
         }
-        let who = if brokers == 1 { "1 broker".to_owned() } else { format!("{brokers} brokers") };
-        lines.push(line(&format!("{who}, start"), "exec to first acknowledged produce", starts));
-        lines.push(line(&format!("{who}, kill"), "SIGKILL of one to its next acknowledged produce", restarts));
+        let who = if brokers == 1 {
+            "1 broker".to_owned()
+        } else {
+            format!("{brokers} brokers")
+        };
+        lines.push(line(
+            &format!("{who}, start"),
+            "exec to first acknowledged produce",
+            starts,
+        ));
+        lines.push(line(
+            &format!("{who}, kill"),
+            "SIGKILL of one to its next acknowledged produce",
+            restarts,
+        ));
     }
     Ok(lines)
 }
@@ -96,5 +114,9 @@ fn line(what: &str, text: &str, mut took: Vec<Duration>) -> String {
         .flatten()
         .map(|took| format!("{:.2}", took.as_secs_f64()))
         .collect();
-    format!("ok        {what:16} {} s ({text}: min, median, max of {})", seconds.join(" / "), took.len())
+    format!(
+        "ok        {what:16} {} s ({text}: min, median, max of {})",
+        seconds.join(" / "),
+        took.len()
+    )
 }

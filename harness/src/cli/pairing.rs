@@ -170,12 +170,7 @@ impl Machine {
     ///
     /// # Errors
     /// [`KitError`] where `--cluster process` was asked for and something failed; what is missing is a named skip.
-    pub(crate) fn look(
-        args: &RunArgs,
-        plans: &[Plan],
-        asked: &[Asked],
-        program: &Path,
-    ) -> Result<Machine, SuiteError> {
+    pub(crate) fn look(args: &RunArgs, plans: &[Plan], asked: &[Asked], program: &Path) -> Result<Machine, SuiteError> {
         let not_on_mock = |(plan, launch): (&Plan, &Launch)| unserved(plan, launch, ClusterKind::Mock).is_some();
         let may_need = match args.cluster {
             ClusterArg::Mock => false,
@@ -343,7 +338,14 @@ pub(crate) fn deciding_words(args: &RunArgs) -> Vec<String> {
         option("--readers-dir", &folder.to_string_lossy());
     }
     if args.cluster != ClusterArg::Auto {
-        option("--cluster", if args.cluster == ClusterArg::Mock { "mock" } else { "process" });
+        option(
+            "--cluster",
+            if args.cluster == ClusterArg::Mock {
+                "mock"
+            } else {
+                "process"
+            },
+        );
     }
     if let Some(kafka) = &args.kafka {
         option("--kafka", kafka);

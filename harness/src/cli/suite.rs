@@ -222,7 +222,12 @@ fn by_reader<T>(
 
 /// Which clusters `--cluster auto` has taken, and why.
 fn chosen(pairs: &[Pair]) -> String {
-    let on = |cluster| pairs.iter().filter(|pair| pair.cluster == cluster && pair.skip.is_none()).count();
+    let on = |cluster| {
+        pairs
+            .iter()
+            .filter(|pair| pair.cluster == cluster && pair.skip.is_none())
+            .count()
+    };
     match (on(ClusterKind::Mock), on(ClusterKind::Process)) {
         (_, 0) => "cluster mock (--cluster auto): the fastest that there is".to_owned(),
         (mock, process) => format!(

@@ -100,13 +100,7 @@ pub(super) enum Released<'a> {
 
 impl Rig {
     /// A rig without readers.
-    pub fn new(
-        order: &Order,
-        lease: Lease,
-        link: Arc<dyn Link>,
-        oracle: Arc<Oracle>,
-        recorder: Recorder,
-    ) -> Self {
+    pub fn new(order: &Order, lease: Lease, link: Arc<dyn Link>, oracle: Arc<Oracle>, recorder: Recorder) -> Self {
         Self {
             plan: order.plan.clone(),
             launch: order.launch.clone(),

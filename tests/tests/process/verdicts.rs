@@ -16,7 +16,13 @@ use super::{kit, program};
 const DIFFERENCES: &str = include_str!("../../data/parity.toml");
 
 /// The families of incidents that the product exists for.
-const SCENARIOS: [&str; 5] = ["incidents", "callback-panic", "broker-kill", "broker-pause", "partition"];
+const SCENARIOS: [&str; 5] = [
+    "incidents",
+    "callback-panic",
+    "broker-kill",
+    "broker-pause",
+    "partition",
+];
 
 /// Runs that the machine starves are tried again.
 const TRIES: u32 = 3;
@@ -55,7 +61,10 @@ fn told(run: &RunReport) -> String {
     let mut told = run.verdict.name().to_owned();
     for (label, names) in [("violated", violated), ("raised", types)] {
         if !names.is_empty() {
-            told.push_str(&format!("; {label} {}", names.into_iter().collect::<Vec<_>>().join(", ")));
+            told.push_str(&format!(
+                "; {label} {}",
+                names.into_iter().collect::<Vec<_>>().join(", ")
+            ));
         }
     }
     told
@@ -139,9 +148,15 @@ async fn bundled_readers_end_on_kafka_as_they_do_on_the_mock() {
             Some(one) if (&one.mock, &one.process) == (&mock, &kafka) => {
                 stale.remove(cell);
             }
-            Some(_) => wrong.push(format!("{cell:?} differs otherwise: mock {mock}; Kafka {kafka}: {}", on_kafka.cause)),
+            Some(_) => wrong.push(format!(
+                "{cell:?} differs otherwise: mock {mock}; Kafka {kafka}: {}",
+                on_kafka.cause
+            )),
             None if mock != kafka => {
-                wrong.push(format!("{cell:?}: mock {mock} ({}); Kafka {kafka} ({})", on_mock.cause, on_kafka.cause));
+                wrong.push(format!(
+                    "{cell:?}: mock {mock} ({}); Kafka {kafka} ({})",
+                    on_mock.cause, on_kafka.cause
+                ));
             }
             None => {}
         }

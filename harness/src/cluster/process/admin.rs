@@ -10,7 +10,9 @@ use bytes::{Bytes, BytesMut};
 use kafka_protocol::ResponseError;
 use kafka_protocol::indexmap::IndexMap;
 use kafka_protocol::messages::alter_partition_reassignments_request::{ReassignablePartition, ReassignableTopic};
-use kafka_protocol::messages::create_topics_request::{CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig};
+use kafka_protocol::messages::create_topics_request::{
+    CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig,
+};
 use kafka_protocol::messages::delete_records_request::{DeleteRecordsPartition, DeleteRecordsTopic};
 use kafka_protocol::messages::delete_topics_request::DeleteTopicState;
 use kafka_protocol::messages::elect_leaders_request::TopicPartitions;
@@ -24,8 +26,8 @@ use kafka_protocol::messages::{
 };
 use kafka_protocol::protocol::{Request, StrBytes};
 use kafka_protocol::records::{
-    Compression, NO_PARTITION_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Record,
-    RecordBatchEncoder, RecordEncodeOptions, TimestampType,
+    Compression, NO_PARTITION_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Record, RecordBatchEncoder,
+    RecordEncodeOptions, TimestampType,
 };
 
 use super::{CLIENT, refused};
@@ -151,7 +153,12 @@ pub(super) async fn delete_topics(address: SocketAddr, topics: &[String]) -> Res
         .with_timeout_ms(ANSWER_WITHIN_MS);
     let answer = ask(address, "DeleteTopics", version::DELETE_TOPICS, &request).await?;
     answer.responses.iter().try_for_each(|deleted| {
-        let command = || format!("delete topic {}", deleted.name.as_ref().map_or("", |name| name.as_str()));
+        let command = || {
+            format!(
+                "delete topic {}",
+                deleted.name.as_ref().map_or("", |name| name.as_str())
+            )
+        };
         check(command, deleted.error_code, &[code::UNKNOWN_TOPIC_OR_PARTITION])
     })
 }
@@ -278,7 +285,8 @@ pub(super) async fn produce(leader: SocketAddr, topic: &str, partition: i32) -> 
         offset: 0,
         sequence: NO_SEQUENCE,
         timestamp: 0,
-        key: None,
+        // Without a key a compacted topic would refuse it.
+        key: Some(Bytes::from_static(b"ready")),
         value: Some(Bytes::from_static(b"ready")),
         headers: IndexMap::new(),
     };
@@ -301,7 +309,11 @@ pub(super) async fn produce(leader: SocketAddr, topic: &str, partition: i32) -> 
                 .with_partition_data(vec![data]),
         ]);
     let answer = ask(leader, "Produce", version::PRODUCE, &request).await?;
-    let written = answer.responses.iter().flat_map(|topic| &topic.partition_responses).next();
+    let written = answer
+        .responses
+        .iter()
+        .flat_map(|topic| &topic.partition_responses)
+        .next();
     let written = written.ok_or_else(|| nothing(command()))?;
     check(command, written.error_code, &[])?;
     Ok(written.base_offset)

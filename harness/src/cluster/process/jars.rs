@@ -49,7 +49,8 @@ fn of_home(home: &Path, wanted: Option<&str>) -> Result<Jars, KitError> {
         home: home.to_owned(),
         reason,
     };
-    let jars = in_folder(&home.join("libs")).map_err(|cause| wrong(format!("its folder libs cannot be read: {cause}")))?;
+    let jars =
+        in_folder(&home.join("libs")).map_err(|cause| wrong(format!("its folder libs cannot be read: {cause}")))?;
     if let Some(wanted) = wanted.filter(|wanted| *wanted != jars.version) {
         return Err(wrong(format!(
             "it holds Kafka {} and --kafka asks for {wanted} (unset KAFKA_HOME)",
@@ -88,7 +89,10 @@ fn of_cache(version: &str, cache: &Path, may_download: bool, progress: &dyn Fn(&
         return read(&place);
     }
     let building = provision::building(&clusters, &label)?;
-    progress(&format!("resolving Apache Kafka {version} with {} (once)", maven.display()));
+    progress(&format!(
+        "resolving Apache Kafka {version} with {} (once)",
+        maven.display()
+    ));
     std::fs::write(building.path().join("pom.xml"), &pom).map_err(KitError::io("writing the pom"))?;
     let output = process::output(
         Command::new(&maven)
@@ -116,7 +120,9 @@ fn of_cache(version: &str, cache: &Path, may_download: bool, progress: &dyn Fn(&
 fn check(version: &str) -> Result<(), KitError> {
     let good = version.starts_with(|first: char| first.is_ascii_digit())
         && version.split('.').count() == 3
-        && version.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-'));
+        && version
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-'));
     if good {
         return Ok(());
     }
@@ -139,7 +145,10 @@ fn in_folder(folder: &Path) -> std::io::Result<Jars> {
         .filter_map(|jar| jar.file_stem()?.to_str()?.strip_prefix(SERVER))
         .find(|version| version.starts_with(|first: char| first.is_ascii_digit()) && !version.contains("-sources"));
     let Some(version) = version else {
-        return Err(std::io::Error::other(format!("{} holds no {SERVER}*.jar", folder.display())));
+        return Err(std::io::Error::other(format!(
+            "{} holds no {SERVER}*.jar",
+            folder.display()
+        )));
     };
     let paths: Vec<_> = jars.iter().map(|jar| jar.to_string_lossy()).collect();
     Ok(Jars {
@@ -183,12 +192,21 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let libs = home.path().join("libs");
         std::fs::create_dir(&libs).unwrap();
-        for name in ["kafka_2.13-3.9.1.jar", "kafka_2.13-3.9.1-sources.jar", "a.jar", "README"] {
+        for name in [
+            "kafka_2.13-3.9.1.jar",
+            "kafka_2.13-3.9.1-sources.jar",
+            "a.jar",
+            "README",
+        ] {
             std::fs::write(libs.join(name), "").unwrap();
         }
         let jars = of_home(home.path(), None).unwrap();
         assert_eq!(jars.version, "3.9.1");
-        let names: Vec<&str> = jars.class_path.split(':').filter_map(|path| path.rsplit('/').next()).collect();
+        let names: Vec<&str> = jars
+            .class_path
+            .split(':')
+            .filter_map(|path| path.rsplit('/').next())
+            .collect();
         assert_eq!(names, ["a.jar", "kafka_2.13-3.9.1-sources.jar", "kafka_2.13-3.9.1.jar"]);
         let error = of_home(home.path(), Some("4.1.0")).unwrap_err().to_string();
         assert!(error.contains("3.9.1") && error.contains("4.1.0"), "{error}");

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 
 use nix::sys::signal::Signal;
 
-use super::java::{self, Java};
 use super::jars::{self, Jars};
+use super::java::{self, Java};
 use super::settings::{self, Addresses};
 use super::{CACHED, KitError, ProcessCluster};
 use crate::cluster::{Cluster, NodeId};
@@ -88,8 +88,10 @@ impl Kit {
         if self.start.is_dir() {
             return Ok(());
         }
-        let (Some(clusters), Some(label)) = (self.start.parent(), self.start.file_name().and_then(|name| name.to_str()))
-        else {
+        let (Some(clusters), Some(label)) = (
+            self.start.parent(),
+            self.start.file_name().and_then(|name| name.to_str()),
+        ) else {
             unreachable!("`find` has put both together");
         };
         std::fs::create_dir_all(clusters).map_err(KitError::io(format!("making {}", clusters.display())))?;
@@ -107,7 +109,10 @@ impl Kit {
         let archive = building.path().join(ARCHIVE);
         let first = Kit {
             start: building.path().to_owned(),
-            switches: vec![format!("-XX:ArchiveClassesAtExit={}", archive.display()), "-Xlog:cds=off".to_owned()],
+            switches: vec![
+                format!("-XX:ArchiveClassesAtExit={}", archive.display()),
+                "-Xlog:cds=off".to_owned(),
+            ],
             ..self.clone()
         };
         let cluster = ProcessCluster::start(&first, 1).await.map_err(first_start)?;
@@ -267,11 +272,21 @@ mod tests {
         let metas = [1, 2].map(|node| {
             let data = folder.path().join(node.to_string());
             kit.fill(&data, node, "cluster").unwrap();
-            assert_eq!(std::fs::read_to_string(data.join("bootstrap.checkpoint")).unwrap(), "features");
+            assert_eq!(
+                std::fs::read_to_string(data.join("bootstrap.checkpoint")).unwrap(),
+                "features"
+            );
             std::fs::read_to_string(data.join(META)).unwrap()
         });
-        assert!(metas[0].contains("node.id=1\n") && metas[1].contains("node.id=2\n"), "{metas:?}");
-        let directory = |meta: &str| meta.lines().find(|line| line.starts_with("directory.id=")).map(str::to_owned);
+        assert!(
+            metas[0].contains("node.id=1\n") && metas[1].contains("node.id=2\n"),
+            "{metas:?}"
+        );
+        let directory = |meta: &str| {
+            meta.lines()
+                .find(|line| line.starts_with("directory.id="))
+                .map(str::to_owned)
+        };
         assert_ne!(directory(&metas[0]), directory(&metas[1]));
         // Without an archive none is named.
         let command = kit.command(Path::new("x.properties"));

@@ -169,7 +169,8 @@ impl ProcessCluster {
         for (node, addresses) in &nodes {
             let own = folder.path().join(format!("broker-{node}"));
             let data = own.join("data");
-            kit.fill(&data, *node, &cluster_id).map_err(io("filling a broker's data folder"))?;
+            kit.fill(&data, *node, &cluster_id)
+                .map_err(io("filling a broker's data folder"))?;
             let properties = own.join("server.properties");
             std::fs::write(&properties, settings::properties(*node, &nodes, &data))
                 .map_err(io("writing a broker's settings"))?;
@@ -210,7 +211,9 @@ impl ProcessCluster {
         let index = i32::try_from(partition).unwrap_or(i32::MAX);
         until(&format!("{topic}-{partition} taking a record"), || async {
             let leader = self.leader(topic, partition).await?;
-            admin::produce(self.node(leader)?.oracle(), topic, index).await.map(drop)
+            admin::produce(self.node(leader)?.oracle(), topic, index)
+                .await
+                .map(drop)
         })
         .await
     }
@@ -256,7 +259,10 @@ impl ProcessCluster {
 
     fn node(&self, node: NodeId) -> Result<&Node, ClusterError> {
         self.nodes.iter().find(|known| known.id == node).ok_or_else(|| {
-            refused(format!("broker {node}"), &format!("it has brokers 1 to {}", self.nodes.len()))
+            refused(
+                format!("broker {node}"),
+                &format!("it has brokers 1 to {}", self.nodes.len()),
+            )
         })
     }
 
@@ -279,10 +285,7 @@ impl ProcessCluster {
         try_join_all(self.nodes.iter().map(|node| self.until_named(node, &nodes))).await?;
         // One partition on each broker.
         let replicas: Vec<Vec<NodeId>> = nodes.iter().map(|node| vec![*node]).collect();
-        until("the brokers making a topic", || async {
-            admin::create_topic(self.any()?, READY, &replicas, &[]).await
-        })
-        .await?;
+        self.create(READY, &replicas, &[]).await?;
         let numbered = || self.nodes.iter().zip(0..);
         let taken = numbered().map(|(node, partition)| {
             until("a broker taking a record", move || async move {
@@ -304,6 +307,22 @@ impl ProcessCluster {
         // The first group makes the topic of commits, which takes a moment; no reader is to wait for it.
         until("a group's coordinator", || self.coordinator(READY)).await?;
         admin::delete_topics(self.any()?, &[READY.to_owned()]).await
+    }
+
+    /// Creates a topic. Asked again while no answer comes; what is refused stays refused.
+    async fn create(
+        &self,
+        topic: &str,
+        replicas: &[Vec<NodeId>],
+        configs: &[(&str, String)],
+    ) -> Result<(), ClusterError> {
+        until(&format!("making topic {topic}"), || async {
+            match admin::create_topic(self.any()?, topic, replicas, configs).await {
+                Err(cause @ ClusterError::Refused { .. }) => Ok(Err(cause)),
+                answer => answer.map(Ok),
+            }
+        })
+        .await?
     }
 
     /// Returns when a broker names all these nodes in its Metadata. It listens only once the controller lets it serve.
@@ -381,11 +400,7 @@ impl Cluster for ProcessCluster {
         let all: Vec<NodeId> = self.nodes.iter().map(|node| node.id).collect();
         let replicas = replicas_of(topic, &all);
         let configs = configs_of(topic, self.kit.kafka());
-        // A topic of that name may be on its way out.
-        until(&format!("making topic {}", topic.name), || async {
-            admin::create_topic(self.any()?, &topic.name, &replicas, &configs).await
-        })
-        .await?;
+        self.create(&topic.name, &replicas, &configs).await?;
         for (partition, replicas) in (0..).zip(&replicas) {
             self.until_led(&topic.name, partition, replicas[0]).await?;
         }
@@ -395,7 +410,9 @@ impl Cluster for ProcessCluster {
     /// Brokers elect by themselves, once the dead one's session is over.
     async fn kill_broker(&self, node: NodeId, _election: Duration) -> Result<String, ClusterError> {
         let node = self.node(node)?;
-        let pid = node.pid().ok_or_else(|| refused(format!("kill broker {}", node.id), "it is down"))?;
+        let pid = node
+            .pid()
+            .ok_or_else(|| refused(format!("kill broker {}", node.id), "it is down"))?;
         node.end(Signal::SIGKILL).await?;
         for address in [node.addresses.reader, node.oracle()] {
             refuses(address).await?;
@@ -446,7 +463,9 @@ impl Cluster for ProcessCluster {
         let index = i32::try_from(partition).unwrap_or(i32::MAX);
         let leader = self.leader(topic, partition).await?;
         let start = admin::delete_records(self.node(leader)?.oracle(), topic, index, before).await?;
-        Ok(format!("DeleteRecords moved the log start of {topic}-{partition} to {start}"))
+        Ok(format!(
+            "DeleteRecords moved the log start of {topic}-{partition} to {start}"
+        ))
     }
 
     fn live(&self) -> Vec<NodeId> {
@@ -479,12 +498,18 @@ impl Cluster for ProcessCluster {
             let in_sync = found
                 .filter(|found| found.partition_index == index)
                 .any(|found| found.isr_nodes.iter().any(|node| node.0 == to));
-            if in_sync { Ok(()) } else { Err(refused(what.clone(), "not yet")) }
+            if in_sync {
+                Ok(())
+            } else {
+                Err(refused(what.clone(), "not yet"))
+            }
         })
         .await?;
         admin::elect_first(self.any()?, topic, index).await?;
         self.until_led(topic, index, to).await?;
-        Ok(format!("Metadata of every broker names broker {to} the leader of {topic}-{partition}"))
+        Ok(format!(
+            "Metadata of every broker names broker {to} the leader of {topic}-{partition}"
+        ))
     }
 
     /// A group's coordinator is the leader of the partition that holds its commits.
@@ -580,7 +605,15 @@ fn replicas_of(topic: &TopicSpec, all: &[NodeId]) -> Vec<Vec<NodeId>> {
     let nodes = if topic.brokers.is_empty() { all } else { &topic.brokers };
     let count = (topic.replicas as usize).clamp(1, nodes.len());
     (0..topic.partitions as usize)
-        .map(|partition| nodes.iter().cycle().skip(partition % nodes.len()).take(count).copied().collect())
+        .map(|partition| {
+            nodes
+                .iter()
+                .cycle()
+                .skip(partition % nodes.len())
+                .take(count)
+                .copied()
+                .collect()
+        })
         .collect()
 }
 
@@ -601,7 +634,11 @@ fn configs_of(topic: &TopicSpec, kafka: &str) -> Vec<(&'static str, String)> {
     if let Some(bytes) = topic.segment_bytes {
         // From 4.1 on segments below 1 MiB go by another name.
         let small = bytes < (1 << 20) && !kafka.starts_with("3.");
-        let name = if small { "internal.segment.bytes" } else { "segment.bytes" };
+        let name = if small {
+            "internal.segment.bytes"
+        } else {
+            "segment.bytes"
+        };
         configs.push((name, bytes.to_string()));
     }
     configs
@@ -664,7 +701,9 @@ async fn refuses(address: SocketAddr) -> Result<(), ClusterError> {
 #[non_exhaustive]
 pub enum KitError {
     /// No Java.
-    #[error("no Java is here (looked in {looked}); install one of version 17 or later, such as openjdk-17-jre-headless, or set JAVA_HOME")]
+    #[error(
+        "no Java is here (looked in {looked}); install one of version 17 or later, such as openjdk-17-jre-headless, or set JAVA_HOME"
+    )]
     NoJava {
         /// Where it was looked for.
         looked: String,
@@ -796,7 +835,10 @@ mod tests {
             segment_bytes: Some(4096),
             ..topic(1, 1, &[])
         };
-        assert_eq!(configs_of(&small, "4.1.0"), [("internal.segment.bytes", "4096".to_owned())]);
+        assert_eq!(
+            configs_of(&small, "4.1.0"),
+            [("internal.segment.bytes", "4096".to_owned())]
+        );
         assert_eq!(configs_of(&small, "3.9.1"), [("segment.bytes", "4096".to_owned())]);
         let large = TopicSpec {
             segment_bytes: Some(1 << 20),
@@ -805,7 +847,10 @@ mod tests {
         };
         assert_eq!(
             configs_of(&large, "4.1.0"),
-            [("retention.ms", "1000".to_owned()), ("segment.bytes", "1048576".to_owned())]
+            [
+                ("retention.ms", "1000".to_owned()),
+                ("segment.bytes", "1048576".to_owned())
+            ]
         );
     }
 

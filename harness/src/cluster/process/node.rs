@@ -115,7 +115,9 @@ impl Node {
 
     /// True while its process is there, paused or not.
     pub(super) fn is_running(&self) -> bool {
-        lock(&self.life).as_ref().is_some_and(|life| life.ended.borrow().is_none())
+        lock(&self.life)
+            .as_ref()
+            .is_some_and(|life| life.ended.borrow().is_none())
     }
 
     /// True while it can answer.
@@ -256,7 +258,11 @@ impl Attended {
         let (_, _, status) = tokio::join!(self.log.drain(stdout), self.log.drain(stderr), child.wait());
         self.spawner.forget(&child.group);
         let how = status.map_or_else(|cause| cause.to_string(), |status| status.to_string());
-        let last_words = format!("broker {}: {how}; the last lines of its log:\n{}", self.id, self.log.last_lines());
+        let last_words = format!(
+            "broker {}: {how}; the last lines of its log:\n{}",
+            self.id,
+            self.log.last_lines()
+        );
         if !self.asked.load(Ordering::Relaxed) {
             self.died.send_replace(Some(last_words.clone()));
         }
