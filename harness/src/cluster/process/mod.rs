@@ -5,8 +5,7 @@
 //! harness, oracle, other brokers ----------------ORACLE----^
 //! ```
 //!
-//! [`kit`] finds Java and Kafka and prepares the start; [`node`] is one JVM; [`admin`] is what brokers are asked. The ports
-//! of all listeners are held for the cluster's life, the link's too, so that a cluster serves one run after another.
+//! `kit` finds Java and Kafka and prepares the start; `node` is one JVM; `admin` is what brokers are asked. The ports of all listeners are held for the cluster's life, the link's too, so that a cluster serves one run after another.
 //! Deliberately not here: faults, and when a cluster is used again (`cluster/clusters.rs`).
 
 mod admin;
@@ -18,6 +17,7 @@ mod settings;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -29,6 +29,7 @@ use nix::sys::signal::Signal;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
+use self::admin::code;
 pub use self::kit::{Kit, KitOptions};
 use self::node::Node;
 use self::settings::Addresses;
@@ -309,17 +310,26 @@ impl ProcessCluster {
         admin::delete_topics(self.any()?, &[READY.to_owned()]).await
     }
 
-    /// Creates a topic. Asked again while no answer comes; what is refused stays refused.
+    /// Creates a topic. Asked again while no answer comes, and while a broker that is to hold it is fenced, as on a machine
+    /// that has starved it for longer than its session; what is refused otherwise stays refused.
     async fn create(
         &self,
         topic: &str,
         replicas: &[Vec<NodeId>],
         configs: &[(&str, String)],
     ) -> Result<(), ClusterError> {
-        until(&format!("making topic {topic}"), || async {
+        let unanswered = AtomicBool::new(false);
+        let command = || format!("create topic {topic}");
+        until(&command(), || async {
             match admin::create_topic(self.any()?, topic, replicas, configs).await {
-                Err(cause @ ClusterError::Refused { .. }) => Ok(Err(cause)),
-                answer => answer.map(Ok),
+                Ok(code @ code::INVALID_REPLICA_ASSIGNMENT) => admin::check(command, code, &[]).map(Ok),
+                // Created by a request whose answer was lost.
+                Ok(code::TOPIC_ALREADY_EXISTS) if unanswered.load(Ordering::Relaxed) => Ok(Ok(())),
+                Ok(code) => Ok(admin::check(command, code, &[])),
+                Err(cause) => {
+                    unanswered.store(true, Ordering::Relaxed);
+                    Err(cause)
+                }
             }
         })
         .await?
