@@ -102,8 +102,11 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) expected: Option<PathBuf>,
     /// Cluster to run on.
-    #[arg(long, value_enum, default_value_t = ClusterArg::Auto)]
-    pub(crate) cluster: ClusterArg,
+    ///
+    /// Default auto: the embedded one where it can serve a scenario, else Apache Kafka where Java is here and its jars are in
+    /// the cache.
+    #[arg(long, value_enum)]
+    pub(crate) cluster: Option<ClusterArg>,
     /// Apache Kafka's version on --cluster process, such as 3.9.1; default 4.1.0, or what KAFKA_HOME holds. Resolved with
     /// Maven into the cache the first time.
     #[arg(long, value_name = "VERSION")]
@@ -144,6 +147,13 @@ pub(crate) struct RunArgs {
     /// Only the runs that did not end as expected the last time.
     #[arg(long)]
     pub(crate) last_failed: bool,
+}
+
+impl RunArgs {
+    /// The cluster to run on.
+    pub(crate) fn cluster(&self) -> ClusterArg {
+        self.cluster.unwrap_or(ClusterArg::Auto)
+    }
 }
 
 #[derive(Debug, Args)]

@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use super::args::RunArgs;
+use clap::ValueEnum;
+
+use super::args::{ClusterArg, RunArgs};
 use super::error::SuiteError;
 use crate::scenario::catalogue;
 use crate::scenario::expected::{self, Expected};
@@ -62,6 +64,10 @@ impl Config {
         }
         args.out = args.out.take().or_else(|| project.out.clone());
         args.jobs = args.jobs.or(project.jobs);
+        let cluster = project.cluster.as_deref();
+        // OK to drop an error: the file knows the same words.
+        let cluster = cluster.and_then(|word| ClusterArg::from_str(word, false).ok());
+        args.cluster = args.cluster.or(cluster);
         Ok(())
     }
 

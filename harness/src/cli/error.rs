@@ -74,6 +74,7 @@ impl SuiteError {
             | SuiteError::Select(_)
             | SuiteError::Resume(_)
             | SuiteError::Wrong(_)
+            | SuiteError::Kit(KitError::Version { .. })
             | SuiteError::Reader(_) => ExitCode::Usage,
             SuiteError::Provision(_)
             | SuiteError::Kit(_)

@@ -172,7 +172,7 @@ impl Machine {
     /// [`KitError`] where `--cluster process` was asked for and something failed; what is missing is a named skip.
     pub(crate) fn look(args: &RunArgs, plans: &[Plan], asked: &[Asked], program: &Path) -> Result<Machine, SuiteError> {
         let not_on_mock = |(plan, launch): (&Plan, &Launch)| unserved(plan, launch, ClusterKind::Mock).is_some();
-        let may_need = match args.cluster {
+        let may_need = match args.cluster() {
             ClusterArg::Mock => false,
             ClusterArg::Process => true,
             ClusterArg::Auto => suited(plans, asked).any(not_on_mock),
@@ -182,7 +182,7 @@ impl Machine {
             let options = KitOptions {
                 kafka: args.kafka.as_deref(),
                 cache: &cache,
-                may_download: args.cluster == ClusterArg::Process,
+                may_download: args.cluster() == ClusterArg::Process,
                 progress: &|line| say::note(line),
             };
             Kit::find(&options, program)
@@ -192,9 +192,9 @@ impl Machine {
             })
         };
         match kit {
-            Err(cause) if args.cluster == ClusterArg::Process && !cause.is_missing() => Err(SuiteError::Kit(cause)),
+            Err(cause) if args.cluster() == ClusterArg::Process && !cause.is_missing() => Err(SuiteError::Kit(cause)),
             kit => Ok(Machine {
-                cluster: args.cluster,
+                cluster: args.cluster(),
                 kit,
             }),
         }
@@ -337,10 +337,10 @@ pub(crate) fn deciding_words(args: &RunArgs) -> Vec<String> {
     for folder in &args.readers_dirs {
         option("--readers-dir", &folder.to_string_lossy());
     }
-    if args.cluster != ClusterArg::Auto {
+    if args.cluster() != ClusterArg::Auto {
         option(
             "--cluster",
-            if args.cluster == ClusterArg::Mock {
+            if args.cluster() == ClusterArg::Mock {
                 "mock"
             } else {
                 "process"

@@ -162,7 +162,7 @@ pub(crate) async fn run(mut args: RunArgs) -> Result<ExitCode, SuiteError> {
         limits: config.project.limits,
         cancel,
     });
-    if suite.args.cluster == ClusterArg::Auto {
+    if suite.args.cluster() == ClusterArg::Auto {
         suite.progress.say(&chosen(&pairs));
     }
     let began = tokio::time::Instant::now();

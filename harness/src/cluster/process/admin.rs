@@ -67,6 +67,8 @@ pub(super) mod code {
     pub(crate) const ELECTION_NOT_NEEDED: i16 = 84;
     pub(crate) const UNKNOWN_TOPIC_OR_PARTITION: i16 = 3;
     pub(crate) const UNKNOWN_MEMBER_ID: i16 = 25;
+    pub(crate) const TOPIC_ALREADY_EXISTS: i16 = 36;
+    pub(crate) const INVALID_REPLICA_ASSIGNMENT: i16 = 39;
 }
 
 async fn ask<R: Request>(
@@ -90,7 +92,7 @@ pub(super) fn direct_error(command: &'static str) -> impl Fn(DirectError) -> Clu
 }
 
 /// Refuses every code but 0 and those that are as good.
-fn check(command: impl Fn() -> String, code: i16, good: &[i16]) -> Result<(), ClusterError> {
+pub(super) fn check(command: impl Fn() -> String, code: i16, good: &[i16]) -> Result<(), ClusterError> {
     if code == code::NONE || good.contains(&code) {
         return Ok(());
     }
@@ -111,13 +113,13 @@ fn group_id(group: &str) -> GroupId {
     GroupId(text(group))
 }
 
-/// Creates a topic whose partitions have these replicas, the first of each being its leader.
+/// Creates a topic whose partitions have these replicas, the first of each being its leader; returns the error code.
 pub(super) async fn create_topic(
     address: SocketAddr,
     topic: &str,
     replicas: &[Vec<NodeId>],
     configs: &[(&str, String)],
-) -> Result<(), ClusterError> {
+) -> Result<i16, ClusterError> {
     let assignments = (0..).zip(replicas).map(|(partition, nodes)| {
         CreatableReplicaAssignment::default()
             .with_partition_index(partition)
@@ -138,9 +140,10 @@ pub(super) async fn create_topic(
         .with_topics(vec![created])
         .with_timeout_ms(ANSWER_WITHIN_MS);
     let answer = ask(address, "CreateTopics", version::CREATE_TOPICS, &request).await?;
-    let command = || format!("create topic {topic}");
-    let created = answer.topics.first().ok_or_else(|| nothing(command()))?;
-    check(command, created.error_code, &[])
+    let created = answer.topics.first();
+    created
+        .map(|created| created.error_code)
+        .ok_or_else(|| nothing(format!("create topic {topic}")))
 }
 
 /// Deletes topics; those that are not there are as good as deleted.
@@ -285,7 +288,8 @@ pub(super) async fn produce(leader: SocketAddr, topic: &str, partition: i32) -> 
         offset: 0,
         sequence: NO_SEQUENCE,
         timestamp: 0,
-        key: None,
+        // Without a key a compacted topic would refuse it.
+        key: Some(Bytes::from_static(b"ready")),
         value: Some(Bytes::from_static(b"ready")),
         headers: IndexMap::new(),
     };

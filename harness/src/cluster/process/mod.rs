@@ -5,8 +5,7 @@
 //! harness, oracle, other brokers ----------------ORACLE----^
 //! ```
 //!
-//! [`kit`] finds Java and Kafka and prepares the start; [`node`] is one JVM; [`admin`] is what brokers are asked. The ports
-//! of all listeners are held for the cluster's life, the link's too, so that a cluster serves one run after another.
+//! `kit` finds Java and Kafka and prepares the start; `node` is one JVM; `admin` is what brokers are asked. The ports of all listeners are held for the cluster's life, the link's too, so that a cluster serves one run after another.
 //! Deliberately not here: faults, and when a cluster is used again (`cluster/clusters.rs`).
 
 mod admin;
@@ -18,6 +17,7 @@ mod settings;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -29,6 +29,7 @@ use nix::sys::signal::Signal;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
+use self::admin::code;
 pub use self::kit::{Kit, KitOptions};
 use self::node::Node;
 use self::settings::Addresses;
@@ -285,10 +286,7 @@ impl ProcessCluster {
         try_join_all(self.nodes.iter().map(|node| self.until_named(node, &nodes))).await?;
         // One partition on each broker.
         let replicas: Vec<Vec<NodeId>> = nodes.iter().map(|node| vec![*node]).collect();
-        until("the brokers making a topic", || async {
-            admin::create_topic(self.any()?, READY, &replicas, &[]).await
-        })
-        .await?;
+        self.create(READY, &replicas, &[]).await?;
         let numbered = || self.nodes.iter().zip(0..);
         let taken = numbered().map(|(node, partition)| {
             until("a broker taking a record", move || async move {
@@ -310,6 +308,31 @@ impl ProcessCluster {
         // The first group makes the topic of commits, which takes a moment; no reader is to wait for it.
         until("a group's coordinator", || self.coordinator(READY)).await?;
         admin::delete_topics(self.any()?, &[READY.to_owned()]).await
+    }
+
+    /// Creates a topic. Asked again while no answer comes, and while a broker that is to hold it is fenced, as on a machine
+    /// that has starved it for longer than its session; what is refused otherwise stays refused.
+    async fn create(
+        &self,
+        topic: &str,
+        replicas: &[Vec<NodeId>],
+        configs: &[(&str, String)],
+    ) -> Result<(), ClusterError> {
+        let unanswered = AtomicBool::new(false);
+        let command = || format!("create topic {topic}");
+        until(&command(), || async {
+            match admin::create_topic(self.any()?, topic, replicas, configs).await {
+                Ok(code @ code::INVALID_REPLICA_ASSIGNMENT) => admin::check(command, code, &[]).map(Ok),
+                // Created by a request whose answer was lost.
+                Ok(code::TOPIC_ALREADY_EXISTS) if unanswered.load(Ordering::Relaxed) => Ok(Ok(())),
+                Ok(code) => Ok(admin::check(command, code, &[])),
+                Err(cause) => {
+                    unanswered.store(true, Ordering::Relaxed);
+                    Err(cause)
+                }
+            }
+        })
+        .await?
     }
 
     /// Returns when a broker names all these nodes in its Metadata. It listens only once the controller lets it serve.
@@ -387,11 +410,7 @@ impl Cluster for ProcessCluster {
         let all: Vec<NodeId> = self.nodes.iter().map(|node| node.id).collect();
         let replicas = replicas_of(topic, &all);
         let configs = configs_of(topic, self.kit.kafka());
-        // A topic of that name may be on its way out.
-        until(&format!("making topic {}", topic.name), || async {
-            admin::create_topic(self.any()?, &topic.name, &replicas, &configs).await
-        })
-        .await?;
+        self.create(&topic.name, &replicas, &configs).await?;
         for (partition, replicas) in (0..).zip(&replicas) {
             self.until_led(&topic.name, partition, replicas[0]).await?;
         }

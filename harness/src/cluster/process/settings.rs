@@ -40,12 +40,12 @@ pub(super) struct Addresses {
 }
 
 /// How long a broker may be silent before the controller takes it for dead, and how often it says that it lives. Most of the
-/// time from SIGKILL to serving again is the dead broker's session (12.5 s with Kafka's 9 s). A lone broker has no neighbour
-/// whose load could make it miss one.
+/// time from SIGKILL to serving again is the dead broker's session (12.5 s with Kafka's 9 s). A heartbeat is given up after
+/// as long as the next one is due: at 50 ms a loaded machine loses them.
 fn session(brokers: usize) -> (Duration, Duration) {
     match brokers {
-        0 | 1 => (Duration::from_millis(500), Duration::from_millis(50)),
-        _ => (Duration::from_millis(1_500), Duration::from_millis(150)),
+        0 | 1 => (Duration::from_millis(500), Duration::from_millis(100)),
+        _ => (Duration::from_millis(1_500), Duration::from_millis(250)),
     }
 }
 
@@ -158,7 +158,7 @@ mod tests {
     fn session_is_several_heartbeats_long() {
         for brokers in 1..=3 {
             let (session, heartbeat) = session(brokers);
-            assert!(session >= heartbeat * 10, "{brokers}");
+            assert!(session >= heartbeat * 5, "{brokers}");
         }
     }
 }
