@@ -49,9 +49,9 @@ struct Suite {
 
 /// Runs the suite that the arguments ask for.
 pub(crate) async fn run(mut args: RunArgs) -> Result<ExitCode, SuiteError> {
-    let config = Config::load(args.config.as_deref())?;
+    let config = Config::load(args.settings.config.as_deref())?;
     config.apply(&mut args)?;
-    let root = args.out.clone().unwrap_or_else(|| PathBuf::from(".brokerfall"));
+    let root = config.out(args.out.clone());
     let jobs = args.jobs.map_or_else(
         || std::thread::available_parallelism().map_or(2, usize::from),
         usize::from,
@@ -74,7 +74,7 @@ pub(crate) async fn run(mut args: RunArgs) -> Result<ExitCode, SuiteError> {
     // Provisioning blocks for seconds to minutes: away from the tasks that watch for signals.
     let for_readers = (args.clone(), program.clone());
     let provisioning = tokio::task::spawn_blocking(move || pairing::readers(&for_readers.0, &for_readers.1));
-    let asked = tokio::select! {
+    let mut asked = tokio::select! {
         asked = provisioning => {
             asked.map_err(SuiteError::Provisioning)??
         }
@@ -83,6 +83,7 @@ pub(crate) async fn run(mut args: RunArgs) -> Result<ExitCode, SuiteError> {
             return Ok(ExitCode::NothingJudged);
         }
     };
+    pairing::add_claims(&mut asked, &config.project.claims, jobs)?;
     let mut pairs = pairing::pairs(&plans, &asked);
     if args.last_failed {
         keep_last_failed(&mut pairs, &root)?;
@@ -356,6 +357,7 @@ fn error(pair: &Pair, of: FailureOf, text: String) -> RunReport {
 
 async fn attempt(suite: &Suite, pair: Pair, index: usize, round: u32, exclusive: bool) -> std::io::Result<RunReport> {
     let label = pairing::label(&pair.launch.info);
+    let seed = suite.args.seed.wrapping_add(u64::from(round));
     let order = Order {
         folder: suite.out.folder.join(run_folder(index, &pair.plan.id, &label)),
         program: suite.program.clone(),
@@ -365,8 +367,8 @@ async fn attempt(suite: &Suite, pair: Pair, index: usize, round: u32, exclusive:
             .and_then(|expected| expected.of(&pair.plan.id, &pair.launch.info.version)),
         exclusive,
         limits: suite.limits.clone(),
-        seed: suite.args.seed.wrapping_add(u64::from(round)),
-        reproduce: pairing::reproduce(&suite.args, &pair),
+        seed,
+        reproduce: pairing::reproduce(&suite.args, &pair, seed),
         keep_up: suite.args.keep_up,
         plan: pair.plan,
         launch: pair.launch,

@@ -10,6 +10,7 @@ use brokerfall_report::history::Declares;
 use brokerfall_report::protocol::{Kind, RECORDS_IDS, RECORDS_OFFSETS, STATE};
 use serde::{Deserialize, Serialize};
 
+use super::claims::Claim;
 use crate::scenario::duration;
 
 /// Every capability of adapter protocol v1: the optional events and commands by name, and the optional parts of
@@ -75,6 +76,9 @@ pub struct Manifest {
     /// Documented behaviour that judging must know.
     #[serde(default)]
     pub declares: ManifestDeclares,
+    /// Endpoints and programs of its own that say how it is; those of brokerfall.toml come to them.
+    #[serde(rename = "claim", default, skip_serializing_if = "Vec::is_empty")]
+    pub claims: Vec<Claim>,
     /// How the library is installed; absent for readers that are there already.
     #[serde(default)]
     pub provision: Option<Provision>,
@@ -255,6 +259,7 @@ impl Manifest {
             scenarios: Vec::new(),
             limits: ManifestLimits::default(),
             declares: ManifestDeclares::default(),
+            claims: Vec::new(),
             provision: None,
             versions: Vec::new(),
         }

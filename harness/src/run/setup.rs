@@ -168,6 +168,7 @@ pub(crate) async fn down(rig: &Rig) {
         }
     }
     rig.stop_watching();
+    rig.stop_asking().await;
     // What stands between them and the reader is gone: neither has to wait for the other.
     tokio::join!(rig.link.shutdown(), rig.cluster.shutdown());
 }
