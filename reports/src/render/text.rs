@@ -81,7 +81,7 @@ pub fn render(report: &Report, options: TextOptions) -> String {
         .take(MARGINS)
         .map(narrowest)
         .collect();
-    if !margins.is_empty() {
+    if !margins.is_empty() && report.runs.len() > 1 {
         page.field("margins", &format!("narrowest of passed runs: {}", margins.join("; ")));
     }
     if let Some(overhead) = sentences::overhead(report) {
