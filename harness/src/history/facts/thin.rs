@@ -8,6 +8,7 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::iter::once;
 
 use super::{Facts, Moment};
 
@@ -161,7 +162,6 @@ impl Facts {
             }
         }
         let partitions = || self.topics.values().flat_map(BTreeMap::values);
-        let once = std::iter::once;
         let mut all = vec![
             add("records acknowledged", partitions().map(|of| &of.log.acked)),
             add("changes of the log's ends", partitions().map(|of| &of.log.bounds)),
