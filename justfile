@@ -32,7 +32,7 @@ bench:
     cargo bench --locked -p brokerfall --bench link_peers -- --write BENCHMARKS.md
     cargo bench --locked -p brokerfall --bench runs -- --write BENCHMARKS.md
     cargo bench --locked -p brokerfall --bench link
-    cargo bench --locked -p brokerfall --bench judge
+    cargo bench --locked -p brokerfall --bench judge -- --write BENCHMARKS.md
 
 # Accept changed snapshots after looking at each.
 review:

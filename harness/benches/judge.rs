@@ -2,53 +2,36 @@
 //!
 //! The reference history is made here, the same on every machine: the lines of a long run in the mix that the histories
 //! of 35 real runs had (19 scenarios, reference-table and reference-group, one-off lines left out), with an outage every
-//! ten minutes. Peak memory is printed first, for a tenth of it and for all of it.
+//! ten minutes. Time is the CPU time of the one thread that judges; memory is the peak above what was there before.
+//!
+//! `cargo bench --bench judge -- --write BENCHMARKS.md` puts the figures there.
+#![expect(clippy::unwrap_used, reason = "a bench may panic")]
+#![expect(clippy::print_stdout, reason = "a bench prints")]
+#![expect(clippy::disallowed_methods, reason = "a bench tells its date")]
+
+#[expect(dead_code, reason = "some of it is for link_peers")]
+#[path = "lab/table.rs"]
+mod table;
 
 use std::hint::black_box;
 use std::io::{BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use brokerfall::history::facts::Facts;
 use brokerfall::verdict;
-use brokerfall_report::history::{Entry, EntryReader};
-use criterion::measurement::{Measurement, ValueFormatter, WallTime};
-use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use brokerfall_report::history::EntryReader;
 use nix::time::{ClockId, clock_gettime};
+
+use table::{Series, Table, Target, machine, publish, targets};
+
+/// Samples of each figure.
+const SAMPLES: usize = 10;
 
 /// The CPU time of this thread, what the kernel does for it included: judging is one thread's work, and a machine that is
 /// busy with something else makes it no dearer.
-struct CpuTime;
-
-static WALL_TIME: WallTime = WallTime;
-
-impl Measurement for CpuTime {
-    type Intermediate = Duration;
-    type Value = Duration;
-
-    fn start(&self) -> Duration {
-        Duration::from(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("Linux has this clock"))
-    }
-
-    fn end(&self, start: Duration) -> Duration {
-        self.start() - start
-    }
-
-    fn add(&self, one: &Duration, other: &Duration) -> Duration {
-        *one + *other
-    }
-
-    fn zero(&self) -> Duration {
-        Duration::ZERO
-    }
-
-    fn to_f64(&self, value: &Duration) -> f64 {
-        WALL_TIME.to_f64(value)
-    }
-
-    fn formatter(&self) -> &dyn ValueFormatter {
-        WALL_TIME.formatter()
-    }
+fn cpu_time() -> Duration {
+    Duration::from(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap())
 }
 
 /// Lines of the reference history.
@@ -112,7 +95,7 @@ struct History<W: Write> {
 
 impl<W: Write> History<W> {
     fn line(&mut self, event: std::fmt::Arguments<'_>) {
-        writeln!(self.out, "{{\"n\":{},\"at_us\":{},\"event\":{event}}}", self.n, self.us).expect("written");
+        writeln!(self.out, "{{\"n\":{},\"at_us\":{},\"event\":{event}}}", self.n, self.us).unwrap();
         self.n += 1;
         self.us += STEP_US;
     }
@@ -218,17 +201,17 @@ impl<W: Write> History<W> {
     }
 }
 
-/// Writes the reference history, of this many lines.
-fn write(path: &Path, lines: u64) {
+/// Writes the reference history, of this many lines, with an outage every so many.
+fn write(path: &Path, lines: u64, outage_every: u64) {
     let mut history = History {
-        out: BufWriter::new(std::fs::File::create(path).expect("the folder can be written")),
+        out: BufWriter::new(std::fs::File::create(path).unwrap()),
         n: 0,
         us: 0,
         logs: Default::default(),
         random: 1,
         cpu_ms: 0,
     };
-    let opened: serde_json::Value = serde_json::from_str(OPENED.lines().next().expect("a line")).expect("an entry");
+    let opened: serde_json::Value = serde_json::from_str(OPENED.lines().next().unwrap()).unwrap();
     let mut opened = opened["event"].clone();
     opened["opened"]["topics"][0]["name"] = "orders".into();
     opened["opened"]["topics"][0]["partitions"] = PARTITIONS.into();
@@ -252,16 +235,16 @@ fn write(path: &Path, lines: u64) {
         r#"{"wire_group":{"client":"r1","group":"brokerfall","change":{"synced":{"generation":2,"owns":[{"topic":"orders","partition":0},{"topic":"orders","partition":1},{"topic":"orders","partition":2}]}}}}"#
     ));
     while history.n + 24 < lines {
-        let into = history.n % OUTAGE_EVERY;
-        let outage = (OUTAGE_EVERY / 2..OUTAGE_EVERY / 2 + OUTAGE_LINES).contains(&into);
-        if into == OUTAGE_EVERY / 2 {
+        let into = history.n % outage_every;
+        let outage = (outage_every / 2..outage_every / 2 + OUTAGE_LINES).contains(&into);
+        if into == outage_every / 2 {
             history.line(format_args!(
                 "{}",
                 r#"{"injecting":{"fault":"cut","kind":"partition","text":"nothing gets through","emulated":false}}"#
             ));
             history.line(format_args!("{}", r#"{"injected":{"fault":"cut","proof":"held"}}"#));
         }
-        if into == OUTAGE_EVERY / 2 + OUTAGE_LINES {
+        if into == outage_every / 2 + OUTAGE_LINES {
             history.line(format_args!("{}", r#"{"healing":{"fault":"cut"}}"#));
             history.line(format_args!("{}", r#"{"healed":{"fault":"cut","proof":"flows"}}"#));
         }
@@ -273,7 +256,7 @@ fn write(path: &Path, lines: u64) {
                 false
             }
         });
-        history.frequent(kind.expect("the shares add up").0, outage);
+        history.frequent(kind.unwrap().0, outage);
     }
     history.frequent(Kind::Records, false);
     history.line(format_args!("{}", r#"{"stage":"stopping"}"#));
@@ -286,7 +269,7 @@ fn write(path: &Path, lines: u64) {
         ));
     }
     history.line(format_args!("{}", r#""closed""#));
-    history.out.flush().expect("written");
+    history.out.flush().unwrap();
 }
 
 /// A number of `/proc/self/status`, KiB; nothing on systems without it.
@@ -301,76 +284,107 @@ fn peak_kib(path: &Path) -> Option<u64> {
     // Resets the peak to what is in use now.
     std::fs::write("/proc/self/clear_refs", "5").ok()?;
     let before = memory_kib("VmRSS:")?;
-    black_box(verdict::judge_file(path).expect("a history"));
+    black_box(verdict::judge_file(path).unwrap());
     Some(memory_kib("VmHWM:")?.saturating_sub(before))
 }
 
-#[expect(clippy::print_stdout, reason = "a bench tells what it measures")]
-fn judging(criterion: &mut Criterion<CpuTime>) {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let path = |lines: u64| -> PathBuf { folder.path().join(format!("{lines}.jsonl")) };
-    for lines in [LINES / 10, LINES] {
-        write(&path(lines), lines);
-        let bytes = std::fs::metadata(path(lines)).expect("it was written").len();
-        let peak = peak_kib(&path(lines)).map_or("not known here".to_owned(), |kib| format!("{kib} KiB"));
-        let judgement = verdict::judge_file(&path(lines)).expect("a history");
-        println!(
-            "{lines} lines of {:.0} B: peak memory {peak}; {} ({})",
-            bytes as f64 / lines as f64,
-            judgement.verdict.name(),
-            judgement.cause
-        );
+/// Milliseconds of CPU, sample by sample; what comes of the work is dropped outside of them.
+fn sampled<T>(mut work: impl FnMut() -> T) -> Series {
+    let mut series = Series::default();
+    for _ in 0..SAMPLES {
+        let start = cpu_time();
+        let result = black_box(work());
+        series.0.push((cpu_time() - start).as_secs_f64() * 1e3);
+        drop(result);
     }
-    let text = std::fs::read(path(LINES / 10)).expect("it was written");
+    series
+}
+
+fn main() {
+    let folder = tempfile::tempdir().unwrap();
+    // What a longer run adds, and what its outages do.
+    let histories = [
+        ("a tenth of it", LINES / 10, OUTAGE_EVERY),
+        ("all of it, an outage in 100 minutes", LINES, 10 * OUTAGE_EVERY),
+        ("all of it", LINES, OUTAGE_EVERY),
+    ];
+    let mut memory = Table::new(&["history", "lines", "MB", "peak MiB"]);
+    let paths = histories.map(|(name, lines, outage_every)| {
+        let path = folder.path().join(format!("{lines}-{outage_every}.jsonl"));
+        write(&path, lines, outage_every);
+        let megabytes = std::fs::metadata(&path).unwrap().len() as f64 / 1e6;
+        let peak = peak_kib(&path).map_or("not known here".to_owned(), |kib| format!("{:.1}", kib as f64 / 1024.0));
+        memory.row(&[name.into(), lines.to_string(), format!("{megabytes:.0}"), peak]);
+        path
+    });
+    let mut lists = Table::new(&["what is kept", "of a tenth", "of all", "KiB of all"]);
+    let [tenth, all] = [&paths[0], &paths[2]].map(|path| verdict::read_facts(path).unwrap().kept());
+    for kept in all.iter().filter(|kept| kept.entries > 0) {
+        let before = tenth.iter().find(|before| before.what == kept.what);
+        lists.row(&[
+            kept.what.into(),
+            before.map_or(0, |before| before.entries).to_string(),
+            kept.entries.to_string(),
+            (kept.bytes / 1024).to_string(),
+        ]);
+    }
+
+    let text = std::fs::read(&paths[0]).unwrap();
     let lines: Vec<&[u8]> = text.split_inclusive(|byte| *byte == b'\n').collect();
     let entries: Vec<_> = {
         let mut reader = EntryReader::default();
-        lines
-            .iter()
-            .map(|line| reader.read(line).expect("an entry").clone())
-            .collect()
+        lines.iter().map(|line| reader.read(line).unwrap().clone()).collect()
     };
-
-    let mut group = criterion.benchmark_group("judge");
-    group.sample_size(10);
-    group.throughput(Throughput::Elements(LINES));
-    group.bench_function("stored history, 1,000,000 lines", |bench| {
-        bench.iter(|| verdict::judge_file(&path(LINES)).expect("a history"));
-    });
-    group.bench_function("stored history with its report, 1,000,000 lines", |bench| {
-        bench.iter(|| verdict::report_file(&path(LINES)).expect("a history"));
-    });
-    group.throughput(Throughput::Elements(LINES / 10));
-    group.bench_function("lines to entries, 100,000", |bench| {
-        let mut reader = EntryReader::default();
-        bench.iter(|| {
-            for line in &lines {
-                black_box(reader.read(line).expect("an entry"));
-            }
-        });
-    });
-    group.bench_function("lines to entries by serde alone, 100,000", |bench| {
-        bench.iter(|| {
-            for line in &lines {
-                black_box(serde_json::from_slice::<Entry>(line).expect("an entry"));
-            }
-        });
-    });
-    group.bench_function("entries to facts, 100,000", |bench| {
-        bench.iter(|| {
-            let mut facts = Facts::default();
-            for entry in &entries {
-                facts.observe(entry);
-            }
-            facts
-        });
-    });
-    group.finish();
+    let mut reader = EntryReader::default();
+    let figures = [
+        (
+            "judge a stored history: read, take apart, fold, judge",
+            LINES,
+            sampled(|| verdict::judge_file(&paths[2]).unwrap()),
+        ),
+        (
+            "judge and report it in the same pass",
+            LINES,
+            sampled(|| verdict::report_file(&paths[2]).unwrap()),
+        ),
+        (
+            "lines to entries alone, in memory",
+            LINES / 10,
+            sampled(|| {
+                for line in &lines {
+                    black_box(reader.read(line).unwrap());
+                }
+            }),
+        ),
+        (
+            "entries to facts alone",
+            LINES / 10,
+            sampled(|| {
+                let mut facts = Facts::default();
+                entries.iter().for_each(|entry| facts.observe(entry));
+                facts
+            }),
+        ),
+    ];
+    let mut times = Table::new(&["what", "lines", "ms", "lines a second"]);
+    let pace = |lines: u64, series: &Series| lines as f64 / series.median() * 1e3;
+    for (what, lines, series) in &figures {
+        let per_second = format!("{:.0}", pace(*lines, series));
+        times.row(&[(*what).into(), lines.to_string(), series.spread(1), per_second]);
+    }
+    let targets = targets(&[Target::at_least(
+        "lines judged a second",
+        2_500_000.0,
+        pace(figures[0].1, &figures[0].2),
+    )]);
+    publish(
+        "judges",
+        &format!(
+            "{} {SAMPLES} samples; least / **median** / most.\n\n{targets}\n{}\n{}\n{}",
+            machine(),
+            times.text(),
+            memory.text(),
+            lists.text()
+        ),
+    );
 }
-
-criterion_group! {
-    name = benches;
-    config = Criterion::default().with_measurement(CpuTime);
-    targets = judging
-}
-criterion_main!(benches);

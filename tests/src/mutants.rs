@@ -4,7 +4,8 @@
 //! need a fault to show themselves wait for the first error that their client reports, and are correct until then;
 //! others strike at a record whose number fits the scenario of their row.
 
-use std::net::{SocketAddr, TcpStream};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -13,6 +14,7 @@ use std::time::Duration;
 use brokerfall::reader::bundled::hooks::{Hooks, Record, Turn};
 use brokerfall::reader::bundled::policy::Policy;
 use brokerfall::reader::bundled::{main as bundled, speak};
+use brokerfall::reader::claims::PORT_VARIABLE;
 use brokerfall::reader::sdk::Sdk;
 use brokerfall_report::exception::{Exception, Origin};
 use brokerfall_report::protocol::{Heartbeat, Kind, Start};
@@ -46,6 +48,8 @@ pub enum Wrong {
     DiesOfARecord,
     /// Its reading loop ends after an error, and it calls itself healthy for ever.
     DiesHealthy,
+    /// The same without a word of its own, but its HTTP endpoint goes on to say that all is well.
+    DiesBehindAGreenEndpoint,
     /// Claims that it has caught up from its first heartbeat on.
     ClaimsCaughtUpEarly,
     /// Answers every barrier with "reached" at once.
@@ -81,7 +85,7 @@ pub enum Wrong {
 }
 
 /// Name, kind and misdeed of every mutant.
-pub const MUTANTS: [(&str, Kind, Wrong); 29] = [
+pub const MUTANTS: [(&str, Kind, Wrong); 30] = [
     ("ends-at-first-error", Kind::Assign, Wrong::EndsAtFirstError),
     ("reads-slowly", Kind::Assign, Wrong::ReadsSlowly),
     (
@@ -99,6 +103,11 @@ pub const MUTANTS: [(&str, Kind, Wrong); 29] = [
     ("dies-with-its-process", Kind::Assign, Wrong::DiesWithItsProcess),
     ("dies-of-a-record", Kind::Assign, Wrong::DiesOfARecord),
     ("dies-healthy", Kind::Assign, Wrong::DiesHealthy),
+    (
+        "dies-behind-a-green-endpoint",
+        Kind::Assign,
+        Wrong::DiesBehindAGreenEndpoint,
+    ),
     ("claims-caught-up-early", Kind::Table, Wrong::ClaimsCaughtUpEarly),
     ("lies-about-barriers", Kind::Table, Wrong::LiesAboutBarriers),
     ("miscounts-callback-errors", Kind::Table, Wrong::MiscountsCallbackErrors),
@@ -228,6 +237,9 @@ impl Hooks for Mutant {
     fn built(&self, sdk: &Sdk, start: &Start) {
         *self.sdk() = Some(sdk.clone());
         self.second.store(start.client_id == "r2", Ordering::Relaxed);
+        if self.wrong == Wrong::DiesBehindAGreenEndpoint && self.once() {
+            std::thread::spawn(green_endpoint);
+        }
         match self.wrong {
             Wrong::DiesWithItsProcess => {}
             Wrong::LeavesAGrandchild if self.once() => {
@@ -341,7 +353,11 @@ impl Hooks for Mutant {
     fn turn(&self) -> Turn {
         match self.wrong {
             Wrong::EndsAtFirstError if self.erred() => Turn::EndTyped,
-            Wrong::DiesSilently | Wrong::DiesHealthy | Wrong::DiesWithItsProcess if self.erred() => Turn::Vanish,
+            Wrong::DiesSilently | Wrong::DiesHealthy | Wrong::DiesBehindAGreenEndpoint | Wrong::DiesWithItsProcess
+                if self.erred() =>
+            {
+                Turn::Vanish
+            }
             Wrong::DiesOfARecord if self.done() => Turn::Vanish,
             Wrong::EndsUntyped if self.done() => Turn::EndUntyped,
             Wrong::SecondMemberEndsUntyped if self.second.load(Ordering::Relaxed) => Turn::EndUntyped,
@@ -407,6 +423,21 @@ fn leak(erred: &AtomicBool) {
         pause(LEAK_TICK);
     }
     std::mem::forget(kept);
+}
+
+/// Answers every request with "all is well", whatever becomes of the reader.
+fn green_endpoint() {
+    let port = std::env::var(PORT_VARIABLE).ok().and_then(|port| port.parse().ok());
+    // OK to do nothing without a port: the mutant is no mutant then, and its test says so.
+    let Some(listener) = port.and_then(|port: u16| TcpListener::bind(("127.0.0.1", port)).ok()) else {
+        return;
+    };
+    for mut stream in listener.incoming().flatten() {
+        let mut request = [0; 1024];
+        // OK to drop the results: whoever hangs up asks again.
+        let _ = stream.read(&mut request);
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    }
 }
 
 fn something_new() -> Exception {

@@ -28,6 +28,8 @@ struct Row {
     #[serde(default)]
     may_violate: BTreeSet<String>,
     #[serde(default)]
+    endpoint: bool,
+    #[serde(default)]
     cured_by: Option<String>,
     why: String,
 }
@@ -67,9 +69,13 @@ impl Suite {
 static MUTANTS_RUN: LazyLock<Suite> = LazyLock::new(|| {
     let readers = ROWS.iter().map(|row| {
         // Dead mutants are judged after 5 s; a stop that never returns is given 2 s.
+        let claim = match row.endpoint {
+            true => "[[claim]]\nname = \"readiness\"\nhttp = \"http://127.0.0.1:{port}/ready\"\nevery = \"500ms\"\n",
+            false => "",
+        };
         let manifest = format!(
             "name = {:?}\nkinds = [{:?}]\ncommand = [{:?}, {:?}]\nscenarios = [{:?}]\n\n[limits]\nwithin = \"5s\"\n\
-             stop-grace = \"2s\"\n",
+             stop-grace = \"2s\"\n{claim}",
             row.name,
             row.kind,
             env!("CARGO_BIN_EXE_mutant"),
@@ -203,6 +209,22 @@ fn correct_readers_pass_where_mutants_fail_and_hold_what_those_violate() {
         }
     }
     assert_eq!(suite.output.status.code(), Some(0), "{}", suite.text());
+}
+
+#[test]
+fn green_endpoint_is_what_is_told_of_a_reader_that_is_honest_itself() {
+    let row = ROWS.iter().find(|row| row.endpoint).expect("a mutant has an endpoint");
+    let run = MUTANTS_RUN.run(&row.name, &row.scenario);
+    let text = violated(run)["status_honest"];
+    assert!(text.contains("healthy by the claim `readiness`"), "{text}");
+    let at_the_end = "at the end readiness healthy (status 200) (truth: ";
+    assert!(
+        run.columns.claimed.iter().any(|line| line.text.contains(at_the_end)),
+        "{:?}",
+        run.columns.claimed
+    );
+    let signal = run.signals.iter().find(|signal| signal.signal == "claim readiness");
+    assert_eq!(signal.map(|signal| signal.told_s), Some(None), "it never told");
 }
 
 #[test]

@@ -224,3 +224,98 @@ fn ref_of_a_local_clone_is_installed_as_it_was_committed() {
         launches[0].info.source
     );
 }
+
+/// Writes wheels of `lib`, which needs `core`, into a folder; prints the SHA-256 of the last.
+const WHEELS: &str = r#"
+import hashlib, pathlib, sys, zipfile
+
+for name, version, needs in [("lib", "1.0", "core"), ("core", "1.1", ""), ("core", "1.0", "")]:
+    path = pathlib.Path(sys.argv[1]) / f"{name}-{version}-py3-none-any.whl"
+    info = f"{name}-{version}.dist-info"
+    requires = f"Requires-Dist: {needs}\n" if needs else ""
+    with zipfile.ZipFile(path, "w") as wheel:
+        wheel.writestr(f"{name}.py", "")
+        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{requires}")
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{info}/RECORD", "")
+print(hashlib.sha256(path.read_bytes()).hexdigest())
+"#;
+
+#[test]
+fn lock_of_a_run_is_what_the_next_one_is_made_of() {
+    let Some(place) = Place::new() else { return };
+    let at = |name: &str| place.folder.path().join(name);
+    std::fs::create_dir(at("wheels")).unwrap();
+    let made = Command::new("python3")
+        .args(["-c", WHEELS])
+        .arg(at("wheels"))
+        .output()
+        .unwrap();
+    let hash = String::from_utf8(made.stdout).unwrap().trim().to_owned();
+    std::fs::create_dir(at("readers")).unwrap();
+    let manifest = MANIFEST
+        .replace("\"table\"", "\"assign\"")
+        .replace(
+            "[\"{python}\", \"-c\", \"import lib; print(lib.NUMBER)\"]",
+            "[\"{program}\", \"reader\", \"reference-assign\"]",
+        )
+        .replace("lib @ file:///nowhere/at/all/lib-1.0-py3-none-any.whl", "lib==1.0");
+    std::fs::write(at("readers/lib.toml"), manifest).unwrap();
+    let run = |out: &str, lock: Option<&Path>| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_brokerfall-under-test"));
+        command
+            .current_dir(place.folder.path())
+            .env("BROKERFALL_CACHE", at("cache"))
+            .envs([("PIP_NO_INDEX", "1"), ("UV_NO_INDEX", "1")])
+            .env("PIP_FIND_LINKS", at("wheels"))
+            .env("UV_FIND_LINKS", at("wheels"))
+            .args("run control/idle --reader lib --readers-dir readers --keep all --out".split(' '))
+            .arg(out);
+        if let Some(lock) = lock {
+            command.arg("--lock").arg(lock);
+        }
+        command.output().unwrap()
+    };
+    // The lock that a run has kept, without its first line.
+    let kept = |out: &str| {
+        let mut folder = at(out);
+        for _ in 0..2 {
+            let inner = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+            folder = inner.filter(|path| path.is_dir()).max().unwrap();
+        }
+        let path = folder.join("lock.txt");
+        let text = std::fs::read_to_string(&path).unwrap();
+        let pins: Vec<String> = text.lines().skip(1).map(str::to_owned).collect();
+        (path, pins)
+    };
+    assert_eq!(run("first", None).status.code(), Some(0));
+    let (lock, pins) = kept("first");
+    assert!(
+        pins.contains(&"core==1.1".to_owned()) && pins.contains(&"lib==1.0".to_owned()),
+        "{pins:?}"
+    );
+    assert_eq!(run("again", Some(&lock)).status.code(), Some(0));
+    assert_eq!(kept("again").1, pins);
+
+    // Another lock is another environment, and holds nothing that it does not name.
+    std::fs::write(at("older.txt"), "lib==1.0\ncore==1.0\n").unwrap();
+    assert_eq!(run("older", Some(&at("older.txt"))).status.code(), Some(0));
+    assert_eq!(kept("older").1, ["core==1.0", "lib==1.0"]);
+    assert_eq!(place.built().len(), 3, "{:?}", place.built());
+
+    // A file that is not the one of the lock is not installed.
+    for (hash, code) in [(hash.as_str(), 0), (&"0".repeat(64), 3)] {
+        let hashed = format!("core==1.0 --hash=sha256:{hash}\n");
+        std::fs::write(at("core.txt"), hashed).unwrap();
+        let manifest = std::fs::read_to_string(at("readers/lib.toml")).unwrap();
+        std::fs::write(
+            at("readers/lib.toml"),
+            manifest.replace("package = \"lib\"", "package = \"core\""),
+        )
+        .unwrap();
+        let ended = run("hashed", Some(&at("core.txt")));
+        let told = String::from_utf8_lossy(&ended.stderr).into_owned();
+        assert_eq!(ended.status.code(), Some(code), "{told}");
+        assert_eq!(told.contains("installing the packages failed"), code == 3, "{told}");
+    }
+}

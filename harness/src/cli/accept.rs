@@ -1,22 +1,27 @@
 //! `accept`: what a run showed becomes what is expected of its reader.
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use brokerfall_report::verdict::{ExitCode, Verdict};
 
 use super::args::AcceptArgs;
+use super::config::{Config, of_reader};
 use super::error::SuiteError;
 use super::say;
 use crate::invariant::exception_expected::as_expected;
 use crate::scenario::expected::{self, Expected};
 use crate::verdict;
 
+/// Where expected exceptions are kept when nothing else is said.
+const EXPECTED: &str = "scenarios/expected";
+
 /// Writes entries for every exception of a stored run into `DIR/<reader>.toml`.
 ///
 /// # Errors
-/// [`SuiteError::Usage`] when the history cannot be read, the run proves nothing, or the file of the reader is wrong;
-/// [`SuiteError::Io`] when it cannot be written.
+/// [`SuiteError::Usage`] when the history or the reader's file cannot be read, or the run proves nothing;
+/// [`SuiteError::Wrong`] for what is wrong in a file; [`SuiteError::Io`] when the file cannot be written.
 pub(crate) fn accept(args: &AcceptArgs) -> Result<ExitCode, SuiteError> {
+    let config = Config::load(args.settings.config.as_deref())?;
     let usage = |cause: &dyn std::error::Error| SuiteError::Usage(crate::chain(cause));
     let history = verdict::history_of(&args.run);
     let facts = verdict::read_facts(&history).map_err(|cause| usage(&cause))?;
@@ -32,8 +37,13 @@ pub(crate) fn accept(args: &AcceptArgs) -> Result<ExitCode, SuiteError> {
         }
     };
     let (reader, version) = (&opened.reader.name, &opened.reader.version);
-    let path = args.expected.join(format!("{reader}.toml"));
-    let (known, before) = read(&path)?.unwrap_or_default();
+    let named = args.expected.clone().or_else(|| config.project.expected.clone());
+    let folder = named.unwrap_or_else(|| PathBuf::from(EXPECTED));
+    let (known, before) = match of_reader(Some(&folder), reader)? {
+        Some((name, text)) => (expected::parse(&name, &text)?, text),
+        None => (Expected::default(), String::new()),
+    };
+    let path = folder.join(format!("{reader}.toml"));
     let end = facts.end();
     let seen: Vec<_> = facts
         .seen()
@@ -50,7 +60,7 @@ pub(crate) fn accept(args: &AcceptArgs) -> Result<ExitCode, SuiteError> {
         what: "write the expected exceptions",
         source,
     };
-    std::fs::create_dir_all(&args.expected).map_err(io)?;
+    std::fs::create_dir_all(&folder).map_err(io)?;
     std::fs::write(&path, (before + &new).trim_start()).map_err(io)?;
     say::out_tame(new.trim());
     say::out_tame(&format!(
@@ -59,21 +69,4 @@ pub(crate) fn accept(args: &AcceptArgs) -> Result<ExitCode, SuiteError> {
         path.display()
     ));
     Ok(ExitCode::AsExpected)
-}
-
-/// A file of expected exceptions and its text, if there is one.
-pub(super) fn read(path: &Path) -> Result<Option<(Expected, String)>, SuiteError> {
-    let text = match std::fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(source) => {
-            return Err(SuiteError::Io {
-                what: "read the expected exceptions",
-                source,
-            });
-        }
-    };
-    let known =
-        expected::parse(&path.to_string_lossy(), &text).map_err(|wrong| SuiteError::Usage(wrong.to_string()))?;
-    Ok(Some((known, text)))
 }

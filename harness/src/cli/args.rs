@@ -64,13 +64,25 @@ pub(crate) enum Command {
     Watchdog,
 }
 
+/// Where the settings of a repository stand.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct SettingsArgs {
+    /// Settings file; default the nearest brokerfall.toml from the working folder upward. Options come before it.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+}
+
 #[derive(Debug, Clone, Args)]
 pub(crate) struct AcceptArgs {
     /// The folder of a run, or its history.jsonl.
     pub(crate) run: PathBuf,
     /// Folder of the files of expected exceptions, one for each reader.
-    #[arg(long, value_name = "DIR", default_value = "scenarios/expected")]
-    pub(crate) expected: PathBuf,
+    ///
+    /// Default scenarios/expected.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) expected: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) settings: SettingsArgs,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -84,7 +96,7 @@ pub(crate) struct RunArgs {
     #[arg(long = "reader", value_name = "READER")]
     pub(crate) readers: Vec<String>,
     /// Put any program that speaks the adapter protocol under test; needs --kind.
-    #[arg(long, value_name = "CMD", requires = "kind", conflicts_with_all = ["readers", "with", "runtime"])]
+    #[arg(long, value_name = "CMD", requires = "kind", conflicts_with_all = ["readers", "with", "lock", "runtime"])]
     pub(crate) adapter: Option<String>,
     /// Kind of the reader behind --adapter.
     #[arg(long, value_name = "KIND", requires = "adapter")]
@@ -92,6 +104,10 @@ pub(crate) struct RunArgs {
     /// Pin a package of the reader's environment, such as aiokafka==0.13.0; may be repeated.
     #[arg(long = "with", value_name = "PACKAGE==VERSION")]
     pub(crate) with: Vec<String>,
+    /// Install exactly the packages of FILE, and no others: the lock.txt of an earlier run, or any requirements file of exact
+    /// pins, with or without hashes. For one --reader that is provisioned; its version is the one that FILE pins.
+    #[arg(long, value_name = "FILE", conflicts_with = "with", requires = "readers")]
+    pub(crate) lock: Option<PathBuf>,
     /// Language runtime of the reader's environment, such as 3.12.
     #[arg(long, value_name = "VERSION")]
     pub(crate) runtime: Option<String>,
@@ -114,9 +130,11 @@ pub(crate) struct RunArgs {
     /// Runs at a time; default twice the number of cores, because a run waits far more than it computes. A run whose [expect] names bounded_cpu runs alone.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) jobs: Option<u16>,
-    /// What the harness draws at random in a run follows from it: the jitter of the fault `partition` in mode `delay`.
-    /// Records, keys and the order of steps are the same for every seed; what a reader and the operating system do is
-    /// theirs. Each repeat has the next one.
+    /// Decides all that Brokerfall draws at random in a run: the jitter of the fault `partition` in mode `delay`, and the
+    /// pauses of bundled readers between two tries. Every reader process gets a number that follows from it in its variable
+    /// BROKERFALL_SEED, for adapters that draw as well. The same for every seed: records, keys, the order of steps, runs and
+    /// writers. Beyond any seed: what a library, the cluster and the operating system do. Repeats count up from it; each
+    /// report and its command to reproduce name the run's own.
     #[arg(long, value_name = "S", default_value_t = 0)]
     pub(crate) seed: u64,
     /// Run everything this often; see --resume for many.
@@ -135,9 +153,8 @@ pub(crate) struct RunArgs {
     /// Default .brokerfall.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// Settings file; default the nearest brokerfall.toml from the working folder upward. Options come before it.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) settings: SettingsArgs,
     /// `all` keeps the histories of passed runs too.
     #[arg(long, value_enum, default_value_t = KeepArg::Failed)]
     pub(crate) keep: KeepArg,
@@ -158,20 +175,24 @@ impl RunArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ListArgs {
-    /// Scenario ids or prefixes; none means all.
+    /// Scenario ids or prefixes, paths of one's own included; none means all.
     pub(crate) scenarios: Vec<String>,
     /// As JSON.
     #[arg(long)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) settings: SettingsArgs,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
-    /// Scenario files or folders; none means the bundled ones.
+    /// Scenario files or folders; none means those of brokerfall.toml, and without one the bundled ones.
     pub(crate) paths: Vec<PathBuf>,
     /// Print the format as a JSON schema, for editors, and check nothing.
     #[arg(long, conflicts_with = "paths")]
     pub(crate) schema: bool,
+    #[command(flatten)]
+    pub(crate) settings: SettingsArgs,
 }
 
 #[derive(Debug, Args)]
@@ -179,6 +200,8 @@ pub(crate) struct ReadersArgs {
     /// A folder of further reader manifests; may be repeated.
     #[arg(long = "readers-dir", value_name = "DIR")]
     pub(crate) readers_dirs: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) settings: SettingsArgs,
 }
 
 #[derive(Debug, Args)]
@@ -198,9 +221,8 @@ pub(crate) struct ExplainArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
-    /// Settings file; default the nearest brokerfall.toml from the working folder upward.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) settings: SettingsArgs,
     /// Also measure how long cluster and link take to be ready.
     #[arg(long)]
     pub(crate) timing: bool,
@@ -218,8 +240,12 @@ pub(crate) struct AdapterCheckArgs {
     #[arg(long, value_name = "KIND")]
     pub(crate) kind: KindArg,
     /// Folder for artifacts.
-    #[arg(long, value_name = "DIR", default_value = ".brokerfall")]
-    pub(crate) out: PathBuf,
+    ///
+    /// Default .brokerfall.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) settings: SettingsArgs,
     /// The adapter's command line, after `--`.
     #[arg(required = true, last = true, value_name = "CMD")]
     pub(crate) command: Vec<String>,

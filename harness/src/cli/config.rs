@@ -6,10 +6,10 @@ use clap::ValueEnum;
 
 use super::args::{ClusterArg, RunArgs};
 use super::error::SuiteError;
-use crate::scenario::catalogue;
 use crate::scenario::expected::{self, Expected};
 use crate::scenario::known_failing::{self, KnownFailing};
 use crate::scenario::project::{self, FILE, Project};
+use crate::scenario::{Summary, catalogue};
 
 /// The file in force, and what it says.
 #[derive(Debug, Clone, Default)]
@@ -51,24 +51,48 @@ impl Config {
     pub(crate) fn apply(&self, args: &mut RunArgs) -> Result<(), SuiteError> {
         let project = &self.project;
         if args.scenarios.is_empty() {
-            for path in &project.scenarios {
-                let checked = catalogue::check(path)?;
-                if let Some(wrong) = checked.wrong.into_iter().next() {
-                    return Err(wrong.into());
-                }
-                args.scenarios.extend(checked.good.into_iter().map(|one| one.id));
-            }
+            args.scenarios.extend(self.scenarios()?.into_iter().map(|one| one.id));
         }
-        if args.readers_dirs.is_empty() {
-            args.readers_dirs.clone_from(&project.readers_dirs);
-        }
-        args.out = args.out.take().or_else(|| project.out.clone());
+        args.readers_dirs = self.readers_dirs(&args.readers_dirs).to_owned();
+        args.out = Some(self.out(args.out.take()));
         args.jobs = args.jobs.or(project.jobs);
         let cluster = project.cluster.as_deref();
         // OK to drop an error: the file knows the same words.
         let cluster = cluster.and_then(|word| ClusterArg::from_str(word, false).ok());
         args.cluster = args.cluster.or(cluster);
         Ok(())
+    }
+
+    /// The scenarios that the file names.
+    ///
+    /// # Errors
+    /// [`SuiteError::Select`] for the first that cannot be read or is wrong.
+    pub(crate) fn scenarios(&self) -> Result<Vec<Summary>, SuiteError> {
+        let mut good = Vec::new();
+        for path in &self.project.scenarios {
+            let checked = catalogue::check(path)?;
+            if let Some(wrong) = checked.wrong.into_iter().next() {
+                return Err(wrong.into());
+            }
+            good.extend(checked.good);
+        }
+        Ok(good)
+    }
+
+    /// Folders of further manifests: the given ones, else those of the file.
+    pub(crate) fn readers_dirs<'a>(&'a self, given: &'a [PathBuf]) -> &'a [PathBuf] {
+        if given.is_empty() {
+            &self.project.readers_dirs
+        } else {
+            given
+        }
+    }
+
+    /// Folder for reports and artifacts.
+    pub(crate) fn out(&self, given: Option<PathBuf>) -> PathBuf {
+        given
+            .or_else(|| self.project.out.clone())
+            .unwrap_or_else(|| PathBuf::from(".brokerfall"))
     }
 
     /// Known failures of a reader: the user's own before the bundled ones.
@@ -96,8 +120,11 @@ impl Config {
     }
 }
 
-/// Name and text of the file that a folder holds for a reader.
-fn of_reader(folder: Option<&Path>, reader: &str) -> Result<Option<(String, String)>, SuiteError> {
+/// Name and text of the file that a folder holds for a reader; `None` where there is no folder or no such file.
+///
+/// # Errors
+/// [`SuiteError::Usage`] for a file that is there and cannot be read.
+pub(super) fn of_reader(folder: Option<&Path>, reader: &str) -> Result<Option<(String, String)>, SuiteError> {
     let Some(path) = folder.map(|folder| folder.join(format!("{reader}.toml"))) else {
         return Ok(None);
     };

@@ -29,18 +29,25 @@ fn usage(cause: &dyn std::error::Error) -> ExitCode {
     ExitCode::Usage
 }
 
-/// `list`.
-pub(crate) fn list(args: &ListArgs) -> ExitCode {
-    let summaries = match catalogue::list() {
-        Ok(summaries) => summaries,
-        Err(cause) => return usage(&cause),
+/// `list`: the bundled scenarios, and those that brokerfall.toml names.
+///
+/// # Errors
+/// [`SuiteError::Select`] and [`SuiteError::Wrong`] for what is wrong in any of them, or in brokerfall.toml.
+pub(crate) fn list(args: &ListArgs) -> Result<ExitCode, SuiteError> {
+    let config = Config::load(args.settings.config.as_deref())?;
+    let mut summaries = catalogue::list()?;
+    summaries.extend(config.scenarios()?);
+    // A scenario of one's own has its path as its id, which may be typed from the working folder.
+    let begins = |id: &str, word: &String| {
+        let path = std::path::absolute(word).unwrap_or_default();
+        id.starts_with(word.as_str()) || (path.is_absolute() && id.starts_with(&*path.to_string_lossy()))
     };
-    let wanted =
-        |id: &str| args.scenarios.is_empty() || args.scenarios.iter().any(|word| id.starts_with(word.as_str()));
+    let wanted = |id: &str| args.scenarios.is_empty() || args.scenarios.iter().any(|word| begins(id, word));
     let found: Vec<_> = summaries.iter().filter(|one| wanted(&one.id)).collect();
     if found.is_empty() {
-        say::note("error: no scenario has an id that begins so (`brokerfall list` shows all)");
-        return ExitCode::Usage;
+        return Err(SuiteError::Usage(
+            "no scenario has an id that begins so (`brokerfall list` shows all)".into(),
+        ));
     }
     if args.json {
         let rows: Vec<serde_json::Value> = found
@@ -57,7 +64,7 @@ pub(crate) fn list(args: &ListArgs) -> ExitCode {
             })
             .collect();
         say::out(&serde_json::Value::from(rows).to_string());
-        return ExitCode::AsExpected;
+        return Ok(ExitCode::AsExpected);
     }
     let width = found.iter().map(|one| one.id.len()).max().unwrap_or(0);
     let tags = found.iter().map(|one| one.tags.join(",").len()).max().unwrap_or(0);
@@ -71,26 +78,31 @@ pub(crate) fn list(args: &ListArgs) -> ExitCode {
             one.title
         ));
     }
-    ExitCode::AsExpected
+    Ok(ExitCode::AsExpected)
 }
 
-/// `check`.
-pub(crate) fn check(args: &CheckArgs) -> ExitCode {
+/// `check`: the given files, else those that brokerfall.toml names, else the bundled ones.
+///
+/// # Errors
+/// [`SuiteError::Usage`] and [`SuiteError::Wrong`] for a brokerfall.toml that cannot be used. What is wrong with scenarios
+/// is said file by file.
+pub(crate) fn check(args: &CheckArgs) -> Result<ExitCode, SuiteError> {
     if args.schema {
         say::out(schema::text_of_schema().trim_end());
-        return ExitCode::AsExpected;
+        return Ok(ExitCode::AsExpected);
     }
-    if args.paths.is_empty() {
-        return match catalogue::list() {
-            Ok(summaries) => {
-                say::out(&format!("{} bundled scenarios are good", summaries.len()));
-                ExitCode::AsExpected
-            }
-            Err(cause) => usage(&cause),
-        };
+    let config = Config::load(args.settings.config.as_deref())?;
+    let paths = if args.paths.is_empty() {
+        &config.project.scenarios
+    } else {
+        &args.paths
+    };
+    if paths.is_empty() {
+        say::out(&format!("{} bundled scenarios are good", catalogue::list()?.len()));
+        return Ok(ExitCode::AsExpected);
     }
     let mut code = ExitCode::AsExpected;
-    for path in &args.paths {
+    for path in paths {
         match catalogue::check(path) {
             Ok(checked) => {
                 for one in &checked.good {
@@ -108,15 +120,17 @@ pub(crate) fn check(args: &CheckArgs) -> ExitCode {
             Err(cause) => code = usage(&cause),
         }
     }
-    code
+    Ok(code)
 }
 
 /// `readers`.
-pub(crate) fn readers(args: &ReadersArgs) -> ExitCode {
-    let readers = match Readers::load(&args.readers_dirs) {
-        Ok(readers) => readers,
-        Err(cause) => return usage(&cause),
-    };
+///
+/// # Errors
+/// [`SuiteError::Reader`] for a manifest that cannot be used, [`SuiteError::Usage`] and [`SuiteError::Wrong`] for such a
+/// brokerfall.toml.
+pub(crate) fn readers(args: &ReadersArgs) -> Result<ExitCode, SuiteError> {
+    let config = Config::load(args.settings.config.as_deref())?;
+    let readers = Readers::load(config.readers_dirs(&args.readers_dirs)).map_err(SuiteError::Reader)?;
     let width = readers
         .manifests()
         .map(|manifest| manifest.name.len())
@@ -141,7 +155,7 @@ pub(crate) fn readers(args: &ReadersArgs) -> ExitCode {
             manifest.summary
         ));
     }
-    ExitCode::AsExpected
+    Ok(ExitCode::AsExpected)
 }
 
 /// `judge`.
@@ -246,7 +260,7 @@ pub(crate) async fn doctor(args: &DoctorArgs) -> ExitCode {
             |path| path.display().to_string()
         )
     ));
-    match Config::load(args.config.as_deref()) {
+    match Config::load(args.settings.config.as_deref()) {
         Ok(config) => {
             let file = config
                 .file
@@ -310,9 +324,10 @@ fn version_of(python: &std::path::Path) -> Option<String> {
 
 /// `adapter check`.
 pub(crate) async fn adapter_check(args: AdapterCheckArgs) -> Result<ExitCode, SuiteError> {
+    let config = Config::load(args.settings.config.as_deref())?;
     let started_at = run::order::now_rfc3339();
     let stamp: String = started_at.chars().filter(|c| !matches!(c, '-' | ':')).collect();
-    let out = Out::create(&args.out, &stamp)?;
+    let out = Out::create(&config.out(args.out), &stamp)?;
     let spawner = Spawner::shared()?;
     let plan = crate::scenario::load("adapter-check", paces::PLAN)
         .and_then(|scenario| scenario.plans())?
@@ -331,7 +346,7 @@ pub(crate) async fn adapter_check(args: AdapterCheckArgs) -> Result<ExitCode, Su
         folder: out.folder.join("adapter-check"),
         expected: None,
         exclusive: true,
-        limits: Default::default(),
+        limits: config.project.limits,
         seed: 0,
         reproduce: super::command_line(),
         keep_up: false,

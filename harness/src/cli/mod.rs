@@ -25,6 +25,7 @@ use brokerfall_report::verdict;
 use clap::Parser;
 
 use args::{AdapterCommand, Cli, Command};
+use error::SuiteError;
 
 /// Runs the command line and returns its exit code.
 pub fn main() -> ExitCode {
@@ -34,37 +35,28 @@ pub fn main() -> ExitCode {
         Command::Reader { name } => crate::reader::bundled::main(&name),
         Command::MockCluster { args } => crate::cluster::mock::child::main(&args),
         Command::Watchdog => crate::process::watchdog::main(),
-        Command::Run(args) => on_runtime(async move {
-            suite::run(*args).await.unwrap_or_else(|cause| {
-                say::error(&cause);
-                cause.exit_code()
-            })
-        }),
-        Command::List(args) => finish(inspect::list(&args)),
-        Command::Check(args) => finish(inspect::check(&args)),
-        Command::Readers(args) => finish(inspect::readers(&args)),
+        Command::Run(args) => on_runtime(async move { told(suite::run(*args).await) }),
+        Command::List(args) => finish(told(inspect::list(&args))),
+        Command::Check(args) => finish(told(inspect::check(&args))),
+        Command::Readers(args) => finish(told(inspect::readers(&args))),
         Command::Judge(args) => finish(inspect::judge(&args)),
-        Command::Accept(args) => finish(accept::accept(&args).unwrap_or_else(|cause| {
-            say::error(&cause);
-            cause.exit_code()
-        })),
-        Command::Init(command) => finish(init::init(&command).unwrap_or_else(|cause| {
-            say::error(&cause);
-            cause.exit_code()
-        })),
-        Command::Cache(args) => finish(cache::cache(&args).unwrap_or_else(|cause| {
-            say::error(&cause);
-            cause.exit_code()
-        })),
+        Command::Accept(args) => finish(told(accept::accept(&args))),
+        Command::Init(command) => finish(told(init::init(&command))),
+        Command::Cache(args) => finish(told(cache::cache(&args))),
         Command::Explain(args) => finish(inspect::explain(&args)),
         Command::Doctor(args) => on_runtime(async move { inspect::doctor(&args).await }),
-        Command::Adapter(AdapterCommand::Check(args)) => on_runtime(async move {
-            inspect::adapter_check(args).await.unwrap_or_else(|cause| {
-                say::error(&cause);
-                cause.exit_code()
-            })
-        }),
+        Command::Adapter(AdapterCommand::Check(args)) => {
+            on_runtime(async move { told(inspect::adapter_check(args).await) })
+        }
     }
+}
+
+/// The exit code of a command; what kept it from its work is said.
+fn told(result: Result<verdict::ExitCode, SuiteError>) -> verdict::ExitCode {
+    result.unwrap_or_else(|cause| {
+        say::error(&cause);
+        cause.exit_code()
+    })
 }
 
 fn finish(code: verdict::ExitCode) -> ExitCode {

@@ -13,6 +13,7 @@ use crate::cluster::ClusterKind;
 use crate::cluster::process::{KAFKA, Kit, KitError, KitOptions};
 use crate::reader::Launch;
 use crate::reader::catalogue::{ReaderError, Readers};
+use crate::reader::claims::{Claim, PORT_VARIABLE};
 use crate::reader::provision::ProvisionOptions;
 use crate::scenario::catalogue;
 use crate::scenario::plan::Plan;
@@ -49,16 +50,45 @@ pub(crate) fn plans(args: &RunArgs) -> Result<Vec<Plan>, SuiteError> {
     Ok(catalogue::select(&args.scenarios, args.tag.as_deref())?)
 }
 
+/// Has every reader of a user's own asked for the claims of brokerfall.toml. The bundled ones have no endpoint.
+///
+/// # Errors
+/// [`SuiteError::Usage`] for a claim at one place that several runs at a time would share.
+pub(crate) fn add_claims(asked: &mut [Asked], claims: &[Claim], jobs: usize) -> Result<(), SuiteError> {
+    for asked in asked {
+        let Asked::Here(launch) = asked else { continue };
+        if launch.info.source != BUNDLED {
+            launch.manifest.claims.extend(claims.iter().cloned());
+        }
+        let shared = launch.manifest.claims.iter().find(|claim| claim.is_shared());
+        if let (Some(claim), 2..) = (shared, jobs) {
+            return Err(SuiteError::Usage(format!(
+                "the claim `{}` is asked at one port, which {jobs} runs at a time would share (write {{port}} there and have \
+                 the reader listen on the port of its variable {PORT_VARIABLE}, or take --jobs 1)",
+                claim.name
+            )));
+        }
+    }
+    Ok(())
+}
+
 /// The readers that the arguments name, provisioned.
 pub(crate) fn readers(args: &RunArgs, program: &Path) -> Result<Vec<Asked>, SuiteError> {
     if let (Some(command), Some(kind)) = (&args.adapter, args.kind) {
         let launch = Launch::adapter(command, kind.into()).map_err(SuiteError::Reader)?;
         return Ok(vec![Asked::Here(Box::new(launch))]);
     }
+    if args.lock.is_some() && args.readers.len() != 1 {
+        return Err(SuiteError::Usage(format!(
+            "--lock holds the packages of one environment, and {} readers are asked for (wanted one --reader)",
+            args.readers.len()
+        )));
+    }
     let readers = Readers::load(&args.readers_dirs).map_err(SuiteError::Reader)?;
     let progress = |line: &str| say::note(line);
     let options = ProvisionOptions {
         with: args.with.clone(),
+        lock: args.lock.clone(),
         runtime: args.runtime.clone(),
         program: Some(program.to_owned()),
         progress: &progress,
@@ -79,9 +109,12 @@ pub(crate) fn readers(args: &RunArgs, program: &Path) -> Result<Vec<Asked>, Suit
                     reason: crate::chain(&cause),
                 });
             }
-            Err(cause @ (ReaderError::Unknown { .. } | ReaderError::Spec { .. } | ReaderError::Manifest(_))) => {
-                return Err(SuiteError::Reader(cause));
-            }
+            Err(
+                cause @ (ReaderError::Unknown { .. }
+                | ReaderError::Spec { .. }
+                | ReaderError::Lock { .. }
+                | ReaderError::Manifest(_)),
+            ) => return Err(SuiteError::Reader(cause)),
             Err(cause) => return Err(SuiteError::Provision(cause)),
         }
     }
@@ -269,8 +302,8 @@ pub(crate) fn nothing_to_run(plans: &[Plan], asked: &[Asked]) -> String {
     )
 }
 
-/// The command that carries out this pair alone.
-pub(crate) fn reproduce(args: &RunArgs, pair: &Pair) -> String {
+/// The command that carries out this pair alone, with the seed of its run.
+pub(crate) fn reproduce(args: &RunArgs, pair: &Pair, seed: u64) -> String {
     let mut words = vec![
         "brokerfall".to_owned(),
         "run".to_owned(),
@@ -289,6 +322,9 @@ pub(crate) fn reproduce(args: &RunArgs, pair: &Pair) -> String {
     for with in &args.with {
         words.extend(["--with".into(), with.clone()]);
     }
+    if let Some(lock) = &args.lock {
+        words.extend(["--lock".into(), lock.to_string_lossy().into_owned()]);
+    }
     if let Some(runtime) = &args.runtime {
         words.extend(["--runtime".into(), runtime.clone()]);
     }
@@ -298,8 +334,8 @@ pub(crate) fn reproduce(args: &RunArgs, pair: &Pair) -> String {
     if let Some(folder) = &args.expected {
         words.extend(["--expected".into(), folder.to_string_lossy().into_owned()]);
     }
-    if args.seed != 0 {
-        words.extend(["--seed".into(), args.seed.to_string()]);
+    if seed != 0 {
+        words.extend(["--seed".into(), seed.to_string()]);
     }
     if pair.cluster == ClusterKind::Process {
         words.extend(["--cluster".into(), pair.cluster.name().into()]);
@@ -330,6 +366,9 @@ pub(crate) fn deciding_words(args: &RunArgs) -> Vec<String> {
     }
     for with in &args.with {
         option("--with", with);
+    }
+    if let Some(lock) = &args.lock {
+        option("--lock", &lock.to_string_lossy());
     }
     if let Some(runtime) = &args.runtime {
         option("--runtime", runtime);

@@ -54,9 +54,9 @@ const RUNS_PER_CORE: usize = 2;
 
 /// Runs the suite that the arguments ask for.
 pub(crate) async fn run(mut args: RunArgs) -> Result<ExitCode, SuiteError> {
-    let config = Config::load(args.config.as_deref())?;
+    let config = Config::load(args.settings.config.as_deref())?;
     config.apply(&mut args)?;
-    let root = args.out.clone().unwrap_or_else(|| PathBuf::from(".brokerfall"));
+    let root = config.out(args.out.clone());
     let jobs = args.jobs.map_or_else(
         || RUNS_PER_CORE * std::thread::available_parallelism().map_or(1, usize::from),
         usize::from,
@@ -79,7 +79,7 @@ pub(crate) async fn run(mut args: RunArgs) -> Result<ExitCode, SuiteError> {
     // Provisioning blocks for seconds to minutes: away from the tasks that watch for signals.
     let for_readers = (args.clone(), program.clone());
     let provisioning = tokio::task::spawn_blocking(move || pairing::readers(&for_readers.0, &for_readers.1));
-    let asked = tokio::select! {
+    let mut asked = tokio::select! {
         asked = provisioning => {
             asked.map_err(SuiteError::Provisioning)??
         }
@@ -93,6 +93,7 @@ pub(crate) async fn run(mut args: RunArgs) -> Result<ExitCode, SuiteError> {
         machine = looking => machine.map_err(SuiteError::Provisioning)??,
         signal = run::cancelled(&mut cancel) => return Ok(before_the_first_run(signal)),
     };
+    pairing::add_claims(&mut asked, &config.project.claims, jobs)?;
     let mut pairs = pairing::pairs(&plans, &asked, &machine);
     if args.last_failed {
         keep_last_failed(&mut pairs, &root)?;
@@ -165,7 +166,11 @@ pub(crate) async fn run(mut args: RunArgs) -> Result<ExitCode, SuiteError> {
     if suite.args.cluster() == ClusterArg::Auto {
         suite.progress.say(&chosen(&pairs));
     }
-    let began = tokio::time::Instant::now();
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the pace is told to a person; nothing is judged by this clock"
+    )]
+    let began = std::time::Instant::now();
     let mut runs = carry_out(&suite, pairs, jobs, before).await;
     let ran = runs.len().saturating_sub(earlier);
     let pace = pace(&runs, carried_out_before, began.elapsed(), jobs);
@@ -402,6 +407,7 @@ fn error(pair: &Pair, of: FailureOf, text: String) -> RunReport {
 
 async fn attempt(suite: &Suite, pair: Pair, index: usize, round: u32, exclusive: bool) -> std::io::Result<RunReport> {
     let label = pairing::label(&pair.launch.info);
+    let seed = suite.args.seed.wrapping_add(u64::from(round));
     let order = Order {
         folder: suite.out.folder.join(run_folder(index, &pair.plan.id, &label)),
         cluster: pair.cluster,
@@ -412,8 +418,8 @@ async fn attempt(suite: &Suite, pair: Pair, index: usize, round: u32, exclusive:
             .and_then(|expected| expected.of(&pair.plan.id, &pair.launch.info.version)),
         exclusive,
         limits: suite.limits.clone(),
-        seed: suite.args.seed.wrapping_add(u64::from(round)),
-        reproduce: pairing::reproduce(&suite.args, &pair),
+        seed,
+        reproduce: pairing::reproduce(&suite.args, &pair, seed),
         keep_up: suite.args.keep_up,
         plan: pair.plan,
         launch: pair.launch,

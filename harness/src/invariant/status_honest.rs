@@ -4,6 +4,7 @@
 //! - `caught_up` (a latch, unless the reader declares it current): only once the initial end is reached.
 //! - Healthy, live or ready: not for longer than the recovery window while blocked, ended, or standing still with records
 //!   waiting, the path open. A reader that is cut off from its broker may keep its last claim; an idle one stays green.
+//!   What an endpoint or program of the user's own says (`[[claim]]`) is judged the same way, beside the adapter's word.
 //! - A claimed lag is not below the true one by more than 1,000 records beyond 5 s of load.
 //!
 //! Half a second is given to the flush of records, which adapters send in lines of their own.
@@ -13,7 +14,7 @@ use brokerfall_report::protocol::{Kind, RECORDS_IDS, RECORDS_OFFSETS};
 use brokerfall_report::verdict::{FailureKind, Outcome};
 
 use super::progress::{behind, standstills};
-use super::{held, not_applicable, of_kind, owed, runs_text, seconds, violated};
+use super::{held, not_applicable, of_kind, owed, runs_text, seconds, undecided, violated};
 use crate::history::facts::{Asked, Claimed, Facts, Life, Moment, RunSet};
 
 const FLUSH_US: u64 = 500_000;
@@ -43,14 +44,19 @@ pub(super) fn judge(facts: &Facts) -> Outcome {
             .claims
             .iter()
             .any(|c| c.claims.healthy.is_some() || c.claims.lag.is_some());
+        claimed |= life.answered.values().any(|answers| answers.iter().any(says_healthy));
         wrong.extend(healthy_while_not(facts, index, life));
         wrong.extend(small_lag(facts, life));
     }
-    if !claimed {
-        return not_applicable("claims or barrier");
-    }
     if wrong.is_empty() {
-        return held("");
+        return match never_healthy(facts) {
+            Some(name) => undecided(format!(
+                "the claim `{name}` never said that the reader is healthy, not even before a fault (is it asked at the right \
+                 place?)"
+            )),
+            None if claimed => held(""),
+            None => not_applicable("claims or barrier"),
+        };
     }
     let events = wrong.iter().flat_map(|(events, _)| events.iter().copied()).collect();
     let texts: Vec<String> = wrong.into_iter().map(|(_, text)| text).collect();
@@ -223,11 +229,29 @@ fn early_caught_up(facts: &Facts, life: &Life, at: Moment) -> Option<(Vec<u64>, 
     })
 }
 
-/// Times in which a life made a claim without a break.
-fn spans(life: &Life, says: impl Fn(&Claimed) -> bool) -> Vec<(Moment, u64)> {
+fn says_healthy(claimed: &Claimed) -> bool {
+    claimed.claims.healthy == Some(true)
+}
+
+/// A claim of the user's own that was asked for and answered, and that was never green: nothing is known of it.
+fn never_healthy(facts: &Facts) -> Option<&str> {
+    let patients = || {
+        let lives = facts.lives().iter().enumerate();
+        lives.filter(|(index, _)| !facts.is_cure(*index)).map(|(_, life)| life)
+    };
+    let ever = |name: &String| {
+        let mut answers = patients().filter_map(|life| life.answered.get(name)).flatten();
+        answers.any(says_healthy)
+    };
+    let mut names = patients().flat_map(|life| life.answered.keys());
+    names.find(|name| !ever(name)).map(String::as_str)
+}
+
+/// Times in which a claim was made without a break.
+fn spans(claims: &[Claimed], says: impl Fn(&Claimed) -> bool) -> Vec<(Moment, u64)> {
     let mut spans: Vec<(Moment, u64)> = Vec::new();
     let mut going = false;
-    for claimed in &life.claims {
+    for claimed in claims {
         if !says(claimed) {
             going = false;
             continue;
@@ -261,10 +285,13 @@ fn healthy_while_not(facts: &Facts, index: usize, life: &Life) -> Option<(Vec<u6
         bad.push((ended.at_us, end.us, format!("it {}", ended.text)));
     }
     let current = facts.opened().is_some_and(|o| o.reader.declares.caught_up_is_current);
-    let mut claims: Vec<(&str, Vec<(Moment, u64)>)> =
-        vec![("healthy", spans(life, |c| c.claims.healthy == Some(true)))];
+    let mut claims = vec![("healthy".to_owned(), spans(&life.claims, says_healthy))];
     if current {
-        claims.push(("caught up", spans(life, |c| c.claims.caught_up == Some(true))));
+        let caught_up = spans(&life.claims, |c| c.claims.caught_up == Some(true));
+        claims.push(("caught up".to_owned(), caught_up));
+    }
+    for (name, answers) in &life.answered {
+        claims.push((format!("healthy by the claim `{name}`"), spans(answers, says_healthy)));
     }
     for (word, spans) in claims {
         for (from, until) in spans {

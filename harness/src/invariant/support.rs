@@ -309,6 +309,16 @@ pub(crate) fn healthy() -> Claims {
     }
 }
 
+/// The answer of an endpoint of the user's own.
+pub(crate) fn answered(healthy: bool) -> Event {
+    Event::Claim {
+        member: "r1".into(),
+        name: "readiness".into(),
+        healthy,
+        text: String::new(),
+    }
+}
+
 pub(crate) fn claims_caught_up() -> Claims {
     Claims {
         caught_up: Some(true),

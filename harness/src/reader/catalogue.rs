@@ -12,7 +12,7 @@ use brokerfall_report::protocol::Kind;
 
 use super::Launch;
 use super::manifest::{Manifest, ManifestError, PythonProvision, nearest};
-use super::provision::{self, ProvisionOptions, Source};
+use super::provision::{self, Lock, ProvisionOptions, Source};
 
 /// The readers that are known: the bundled ones and those of the user's folders.
 ///
@@ -63,6 +63,17 @@ pub enum ReaderError {
     /// A manifest cannot be used.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
+    /// A lock (`--lock`) cannot be used.
+    #[error("lock {place}: {text}")]
+    Lock {
+        /// The file, and the line where it is one line's fault.
+        place: String,
+        /// What was found, and what was wanted.
+        text: String,
+        /// The operating system's answer, where it could not be read.
+        #[source]
+        source: Option<std::io::Error>,
+    },
     /// The environment could not be built: an index out of reach, a build that failed.
     #[error("{reader}: {what} failed\n{tail}")]
     Provision {
@@ -162,7 +173,7 @@ impl Readers {
     /// Blocks while an environment is built (seconds to minutes); every step is told to `options.progress`.
     ///
     /// # Errors
-    /// `Unknown` and `Spec` before anything starts; `NoRuntime` is a named skip; `Provision` and `Io` are the
+    /// `Unknown`, `Spec` and `Lock` before anything starts; `NoRuntime` is a named skip; `Provision` and `Io` are the
     /// environment's.
     pub fn resolve(&self, spec: &str, options: &ProvisionOptions<'_>) -> Result<Vec<Launch>, ReaderError> {
         let suite: Vec<&Found> = self
@@ -217,8 +228,9 @@ fn launch(found: &Found, wanted: Option<&str>, options: &ProvisionOptions<'_>) -
     }
     let (version, source, lock) = match python {
         Some(python) => {
-            let source = source_of(manifest, python, wanted)?;
-            let env = provision::python::environment(&manifest.name, python, &source, options)?;
+            let lock = options.lock.as_deref().map(Lock::read).transpose()?;
+            let source = source_of(manifest, python, wanted, lock.as_ref())?;
+            let env = provision::python::environment(&manifest.name, python, &source, lock.as_ref(), options)?;
             fill.insert("python", env.python.display().to_string());
             (source.version(), source.name(), Some(env.lock))
         }
@@ -228,6 +240,16 @@ fn launch(found: &Found, wanted: Option<&str>, options: &ProvisionOptions<'_>) -
                     spec: format!("{}@{wanted}", manifest.name),
                     text: "it has no versions, for its manifest installs nothing (leave out what follows the `@`)"
                         .to_owned(),
+                });
+            }
+            if let Some(lock) = &options.lock {
+                return Err(ReaderError::Lock {
+                    place: lock.display().to_string(),
+                    text: format!(
+                        "{} is not provisioned: its manifest installs nothing that a lock could name (leave out --lock)",
+                        manifest.name
+                    ),
+                    source: None,
                 });
             }
             if !options.with.is_empty() || options.runtime.is_some() {
@@ -270,8 +292,13 @@ fn launch(found: &Found, wanted: Option<&str>, options: &ProvisionOptions<'_>) -
         .collect())
 }
 
-/// What to install for the words after the `@`.
-fn source_of(manifest: &Manifest, python: &PythonProvision, wanted: Option<&str>) -> Result<Source, ReaderError> {
+/// What to install for the words after the `@`. With a lock, the version is the one that it pins, known or not.
+fn source_of(
+    manifest: &Manifest,
+    python: &PythonProvision,
+    wanted: Option<&str>,
+    lock: Option<&Lock>,
+) -> Result<Source, ReaderError> {
     let spec = |text: &str| ReaderError::Spec {
         spec: format!("{}@{}", manifest.name, wanted.unwrap_or_default()),
         text: text.to_owned(),
@@ -293,6 +320,9 @@ fn source_of(manifest: &Manifest, python: &PythonProvision, wanted: Option<&str>
             .filter(|(clone, reference)| !clone.is_empty() && !reference.is_empty())
             .ok_or_else(|| spec("wanted a local clone and a ref in it, such as `git:../library#main`"))?;
         return Source::git(&manifest.name, &folder(clone)?, reference, python.packages.clone());
+    }
+    if let Some(lock) = lock {
+        return Ok(Source::index(&lock.version(&python.package, wanted)?, Vec::new()));
     }
     let version = match wanted {
         None => manifest.versions.last(),

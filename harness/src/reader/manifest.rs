@@ -1,7 +1,7 @@
 //! Manifests: what describes a reader, bundled or not. Nothing about a library is compiled into the harness.
 //!
-//! A manifest is one TOML file; `harness/adapters/manifests/ktables.toml` shows every key. This module reads and checks
-//! one; finding them is in [`super::catalogue`], carrying out their `[provision]` in [`super::provision`].
+//! A manifest is one TOML file; `harness/adapters/manifests/ktables.toml` shows its keys, but for `[[claim]]`
+//! ([`super::claims`]). This module reads and checks one; finding them is in [`super::catalogue`], carrying out their `[provision]` in [`super::provision`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,6 +10,7 @@ use brokerfall_report::history::Declares;
 use brokerfall_report::protocol::{Kind, RECORDS_IDS, RECORDS_OFFSETS, STATE};
 use serde::{Deserialize, Serialize};
 
+use super::claims::Claim;
 use super::validate::{ARM_CALLBACK, ARM_CALLBACK_DELAY, holds};
 use crate::scenario::duration;
 
@@ -77,6 +78,9 @@ pub struct Manifest {
     /// Documented behaviour that judging must know.
     #[serde(default)]
     pub declares: ManifestDeclares,
+    /// Endpoints and programs of its own that say how it is; those of brokerfall.toml come to them.
+    #[serde(rename = "claim", default, skip_serializing_if = "Vec::is_empty")]
+    pub claims: Vec<Claim>,
     /// How the library is installed; absent for readers that are there already.
     #[serde(default)]
     pub provision: Option<Provision>,
@@ -257,6 +261,7 @@ impl Manifest {
             scenarios: Vec::new(),
             limits: ManifestLimits::default(),
             declares: ManifestDeclares::default(),
+            claims: Vec::new(),
             provision: None,
             versions: Vec::new(),
         }

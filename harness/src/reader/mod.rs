@@ -2,6 +2,7 @@
 
 pub mod bundled;
 pub mod catalogue;
+pub mod claims;
 pub mod host;
 pub mod manifest;
 #[cfg(test)]
@@ -17,6 +18,10 @@ use brokerfall_report::history::ReaderInfo;
 use brokerfall_report::protocol::Kind;
 
 use manifest::Manifest;
+
+/// The variable that gives a reader's process a seed for what it draws at random: a number that follows from `--seed`, the
+/// member and how many processes it had before, so that no two of a run draw the same.
+pub const SEED_VARIABLE: &str = "BROKERFALL_SEED";
 
 /// Everything needed to start a reader's process.
 #[derive(Debug, Clone)]

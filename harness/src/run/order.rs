@@ -32,7 +32,8 @@ pub struct Order {
     pub limits: ManifestLimits,
     /// True where no other run of the suite goes on meanwhile: what the reader uses is then its own.
     pub exclusive: bool,
-    /// What is drawn at random in the run follows from it: the jitter of delays.
+    /// What is drawn at random in the run follows from it: the jitter of delays, and what reader processes draw from
+    /// [`SEED_VARIABLE`](crate::reader::SEED_VARIABLE).
     pub seed: u64,
     /// The command that reproduces the run.
     pub reproduce: String,

@@ -19,9 +19,12 @@ use crate::history::recorder::Recorder;
 use crate::link::{Link, PROBE};
 use crate::lock;
 use crate::oracle::{Load, Oracle, OracleError};
-use crate::reader::Launch;
+use crate::reader::claims;
+use crate::reader::claims::poll::{Asked, Polling};
 use crate::reader::host::{HostError, ReaderProcess};
+use crate::reader::provision::Fnv;
 use crate::reader::sampler::Sampler;
+use crate::reader::{Launch, SEED_VARIABLE};
 use crate::scenario::plan::Plan;
 
 /// Probes for a refused or accepting port wait this long between tries. Shorter, and a tight connect loop fills the
@@ -63,7 +66,9 @@ pub struct Rig {
     pub session_ms: Option<u64>,
     /// Limits of the run.
     pub limits: Limits,
+    seed: u64,
     sampler: Sampler,
+    claims: Polling,
     processes: AtomicU32,
     members: Mutex<Vec<Arc<ReaderProcess>>>,
     neutrals: Mutex<Vec<Arc<ReaderProcess>>>,
@@ -111,7 +116,9 @@ impl Rig {
             oracle,
             group: order.group(),
             election: order.plan.cluster.election,
+            seed: order.seed,
             sampler: Sampler::start(recorder.clone()),
+            claims: Polling::new(order.launch.manifest.claims.clone(), recorder.clone()),
             processes: AtomicU32::new(0),
             recorder,
             folder: order.folder.clone(),
@@ -175,9 +182,19 @@ impl Rig {
     /// # Errors
     /// When the process cannot be started, ends first, or breaks the protocol.
     pub async fn spawn(&self, member: &str) -> Result<Arc<ReaderProcess>, HostError> {
-        let reader = self.spawn_process(&self.launch, member).await?;
+        let mut launch = self.launch.clone();
+        let port = self.claims.is_wanted().then(claims::free_port).flatten();
+        launch
+            .env
+            .extend(port.map(|port| (claims::PORT_VARIABLE.to_owned(), port.to_string())));
+        let reader = self.spawn_process(&launch, member).await?;
         lock(&self.leaving).remove(member);
         self.sampler.add(member, reader.group());
+        if let Some(port) = port {
+            let is_first = self.members().first().is_none_or(|first| first.member() == member);
+            let member = member.to_owned();
+            self.claims.watch(&Asked { member, port, is_first });
+        }
         {
             let mut members = self.members();
             match members.iter_mut().find(|known| known.member() == member) {
@@ -235,7 +252,10 @@ impl Rig {
         // A folder for each process, so that a fresh one does not overwrite what the patient left behind.
         let process = self.processes.fetch_add(1, Ordering::Relaxed) + 1;
         let folder = self.folder.join(format!("{member}-process{process}"));
-        let reader = ReaderProcess::spawn(launch, member, &folder, self.recorder.clone()).await?;
+        let mut launch = launch.clone();
+        let seed = seed_of(self.seed, member, process);
+        launch.env.push((SEED_VARIABLE.to_owned(), seed.to_string()));
+        let reader = ReaderProcess::spawn(&launch, member, &folder, self.recorder.clone()).await?;
         Ok(Arc::new(reader))
     }
 
@@ -549,6 +569,11 @@ impl Rig {
         lock(&self.watchers).push(task);
     }
 
+    /// Asks for no more claims, and returns when no question is under way.
+    pub(super) async fn stop_asking(&self) {
+        self.claims.stop().await;
+    }
+
     /// Ends the tasks that watch for evidence, or for members to leave.
     pub(super) fn stop_watching(&self) {
         for task in std::mem::take(&mut *lock(&self.leaving)).into_values().flatten() {
@@ -592,4 +617,13 @@ impl Rig {
     fn members(&self) -> MutexGuard<'_, Vec<Arc<ReaderProcess>>> {
         lock(&self.members)
     }
+}
+
+/// The seed of a process: what follows from that of the run, without being the same for any two.
+fn seed_of(run: u64, member: &str, process: u32) -> u64 {
+    let mut hash = Fnv::default();
+    hash.part(&run.to_le_bytes());
+    hash.part(member.as_bytes());
+    hash.part(&process.to_le_bytes());
+    hash.value()
 }

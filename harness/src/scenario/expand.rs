@@ -168,7 +168,11 @@ fn axis_values(name: &str, node: &Node, sink: &Sink<'_>) -> Vec<(String, Node)> 
     let mut values: Vec<(String, Node)> = Vec::new();
     for item in items {
         let shown = match &item.value {
-            Value::Text(text) => text.clone(),
+            // A rate is shown by its number: `/` stands between the folders of an id.
+            Value::Text(text) => match text.strip_suffix("/s").map(str::trim_end) {
+                Some(rate) if rate.parse::<f64>().is_ok() => rate.to_owned(),
+                _ => text.clone(),
+            },
             Value::Integer(number) => number.to_string(),
             Value::Float(number) => number.to_string(),
             Value::Boolean(yes) => yes.to_string(),
@@ -217,4 +221,21 @@ fn names_in(text: &str) -> impl Iterator<Item = &str> {
             .unwrap_or(rest.len());
         rest.starts_with(|c: char| c.is_ascii_lowercase()).then(|| &rest[..end])
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::scenario::load;
+
+    #[test]
+    fn rate_can_be_an_axis_and_is_shown_by_its_number() {
+        let text = "format = 1\ntitle = \"t\"\nphase = \"live\"\nmatrix = { rate = [\"25/s\", \"0.5 /s\"] }\n\
+                    load = { rate = \"$rate\", until = \"end\" }\n[[topic]]\nname = \"t\"\n";
+        let plans = load("a/b", text).and_then(|scenario| scenario.plans()).unwrap();
+        let rates: Vec<_> = plans
+            .iter()
+            .map(|plan| (plan.id.as_str(), plan.load.as_ref().unwrap().per_second))
+            .collect();
+        assert_eq!(rates, [("a/b[rate=25]", 25.0), ("a/b[rate=0.5]", 0.5)]);
+    }
 }

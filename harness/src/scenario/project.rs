@@ -9,15 +9,21 @@
 //! jobs = 2
 //! cluster = "auto"
 //! limits = { within = "30s", stop-grace = "10s", cpu = 0.2 }
+//!
+//! [[claim]]                           # what your own endpoint says of the reader; see [`crate::reader::claims`]
+//! name = "readiness"
+//! http = "http://127.0.0.1:{port}/ready"
 //! ```
 //!
 //! Paths are relative to the file. Options of the command line come before it, and it comes before defaults.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::Diagnostics;
 use super::diagnostics::Sink;
 use super::section::Section;
+use crate::reader::claims::Claim;
 use crate::reader::manifest::ManifestLimits;
 
 /// Name of the file.
@@ -42,6 +48,8 @@ pub struct Project {
     pub jobs: Option<u16>,
     /// Limits for every reader; they come after a scenario's and before a manifest's.
     pub limits: ManifestLimits,
+    /// Endpoints and programs that say how a reader is, asked for every reader that is not bundled.
+    pub claims: Vec<Claim>,
 }
 
 /// Reads a file; `folder` is where it stands.
@@ -78,9 +86,13 @@ pub fn parse(file: &str, folder: &Path, text: &str) -> Result<Project, Diagnosti
             };
             limits.done();
         }
-        if top.node("claim").is_some() {
-            let text =
-                "claims are not asked for yet (leave `[[claim]]` out: a claim that nobody asks for judges nothing)";
+        project.claims = top.or("claim", Vec::new()).unwrap_or_default();
+        let mut names = BTreeSet::new();
+        if let Some(twice) = project.claims.iter().find(|claim| !names.insert(&claim.name)) {
+            let text = format!(
+                "the claim `{}` stands here twice (wanted names that differ)",
+                twice.name
+            );
             sink.push(&top.span_of("claim"), text);
         }
         top.done();
@@ -105,11 +117,33 @@ mod tests {
     }
 
     #[test]
-    fn wrong_keys_have_their_place_and_the_nearest_word_and_claims_are_refused() {
+    fn claims_are_read_and_what_is_wrong_with_one_has_its_place() {
+        let claims = |text: &str| parse("brokerfall.toml", Path::new("."), text).map(|project| project.claims);
+        let two = "[[claim]]\nname = \"a\"\nhttp = \"http://127.0.0.1:{port}/\"\n[[claim]]\nname = \"b\"\nexec = [\"x\"]\nevery = \"2s\"\n";
+        let read = claims(two).unwrap();
+        assert_eq!(
+            read.iter().map(|claim| claim.name.as_str()).collect::<Vec<_>>(),
+            ["a", "b"]
+        );
+        assert_eq!(read[1].every, std::time::Duration::from_secs(2));
+        let wrong = |text: &str| claims(text).unwrap_err().to_string();
+        let key = wrong("jobs = 1\n[[claim]]\nname = \"a\"\nhtpp = \"x\"\n");
+        assert!(
+            key.starts_with("brokerfall.toml:4:1: unknown key `htpp` (did you mean `http`?)"),
+            "{key}"
+        );
+        let away = wrong("[[claim]]\nname = \"a\"\nhttp = \"http://192.0.2.1:80/\"\n");
+        assert!(away.contains("is not on a loopback address"), "{away}");
+        assert!(wrong(&two.replace("\"b\"", "\"a\"")).contains("the claim `a` stands here twice"));
+        assert!(wrong("claim = 3\n").contains("`claim` is"));
+    }
+
+    #[test]
+    fn wrong_keys_have_their_place_and_the_nearest_word() {
         let wrong = |text: &str| parse("brokerfall.toml", Path::new("."), text).unwrap_err().to_string();
         assert!(wrong("job = 2\n").starts_with("brokerfall.toml:1:1: unknown key `job` (did you mean `jobs`?)"));
         assert!(wrong("jobs = 0\n").contains("out of range"));
         assert!(wrong("cluster = \"proces\"\n").contains("unknown `cluster`"));
-        assert!(wrong("[[claim]]\nname = \"ready\"\n").contains("claims are not asked for yet"));
+        assert!(wrong("[[claim]]\nname = \"ready\"\n").contains("wanted `http` or `exec`"));
     }
 }

@@ -244,6 +244,17 @@ pub enum Event {
         /// Member.
         member: String,
     },
+    /// An endpoint or program of the user's own was asked how the reader is (`[[claim]]`).
+    Claim {
+        /// Member.
+        member: String,
+        /// Name of the claim.
+        name: String,
+        /// Whether it says that the reader is healthy; no answer in time says that it is not.
+        healthy: bool,
+        /// The answer in a few words, such as `status 200`.
+        text: String,
+    },
     /// A member's state folder was emptied, between two of its lives.
     StateWiped {
         /// Member.

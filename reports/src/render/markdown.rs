@@ -35,6 +35,7 @@ pub fn render(report: &Report) -> String {
     if !report.runs.is_empty() {
         matrix(&mut out, report);
     }
+    margins(&mut out, report);
     if !report.stale_known_failing.is_empty() {
         out.heading(2, "Stale known-failing entries");
         for stale in &report.stale_known_failing {
@@ -136,6 +137,24 @@ fn matrix(out: &mut Markdown, report: &Report) {
         std::iter::once(code(scenario)).chain(cells).collect()
     });
     out.table(&heads, rows);
+}
+
+/// What the passed runs left of each limit, at the least.
+fn margins(out: &mut Markdown, report: &Report) {
+    let rows: Vec<_> = sentences::narrowest(report)
+        .iter()
+        .map(|narrowest| {
+            let (scenario, reader) = (&narrowest.run.scenario, sentences::reader(narrowest.run));
+            vec![
+                text(&narrowest.text()),
+                format!("{} with {}", code(scenario), text(&reader)),
+            ]
+        })
+        .collect();
+    if !rows.is_empty() {
+        out.heading(2, "Narrowest margins of passed runs");
+        out.table(&["limit", "run"], rows);
+    }
 }
 
 fn clusters(out: &mut Markdown, report: &Report) {

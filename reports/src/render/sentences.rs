@@ -245,6 +245,56 @@ pub(super) fn limit(limit: &LimitReport) -> String {
     format!("{} {} ({}{left})", limit.name, amount(limit.value), limit.origin)
 }
 
+/// The passed run that came nearest to a limit.
+pub(super) struct Narrowest<'a> {
+    pub(super) limit: &'a LimitReport,
+    /// What was left, in the limit's unit.
+    pub(super) margin: f64,
+    pub(super) run: &'a RunReport,
+}
+
+impl Narrowest<'_> {
+    fn share(&self) -> f64 {
+        self.margin / self.limit.value
+    }
+
+    /// `cpu 0.04 of 0.1 cores left (manifest)`.
+    pub(super) fn text(&self) -> String {
+        let LimitReport {
+            name,
+            value,
+            unit,
+            origin,
+            ..
+        } = self.limit;
+        let (left, value) = (two_decimals(self.margin), two_decimals(*value));
+        let unit = if unit.starts_with('/') {
+            unit.clone()
+        } else {
+            format!(" {unit}")
+        };
+        format!("{name} {left} of {value}{unit} left ({origin})")
+    }
+}
+
+/// For each limit that passed runs were measured by, the run that had the least of it left; the narrowest first.
+pub(super) fn narrowest(report: &Report) -> Vec<Narrowest<'_>> {
+    let mut all: Vec<Narrowest<'_>> = Vec::new();
+    for run in report.runs.iter().filter(|run| run.verdict == Verdict::Passed) {
+        for limit in run.limits.iter().filter(|limit| limit.value > 0.0) {
+            let Some(margin) = limit.margin else { continue };
+            let new = Narrowest { limit, margin, run };
+            match all.iter_mut().find(|known| known.limit.name == limit.name) {
+                Some(known) if new.share() < known.share() => *known = new,
+                Some(_) => {}
+                None => all.push(new),
+            }
+        }
+    }
+    all.sort_by(|a, b| a.share().total_cmp(&b.share()));
+    all
+}
+
 fn two_decimals(value: f64) -> f64 {
     (value * 100.0).round() / 100.0
 }

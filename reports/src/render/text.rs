@@ -8,7 +8,7 @@ use super::escape::{cap, terminal};
 use super::matrix::Matrix;
 use super::page::Page;
 use super::palette::{Palette, Style};
-use super::sentences;
+use super::sentences::{self, Narrowest};
 use crate::report::{ColumnLine, Report, RunReport};
 use crate::verdict::{ExitCode, Verdict};
 use crate::words;
@@ -17,6 +17,8 @@ use crate::words;
 const LONGEST: usize = 240;
 /// Sentences of one column that are shown.
 const SENTENCES: usize = 6;
+/// Limits whose narrowest margin is shown; `report.md` has all.
+const MARGINS: usize = 3;
 /// Width of the verdict in front of a run.
 const VERDICT: usize = 15;
 
@@ -73,6 +75,14 @@ pub fn render(report: &Report, options: TextOptions) -> String {
     page.gap();
     for warning in sentences::mostly_skipped(report) {
         page.field("warning", &show(&warning));
+    }
+    let margins: Vec<_> = sentences::narrowest(report)
+        .iter()
+        .take(MARGINS)
+        .map(narrowest)
+        .collect();
+    if !margins.is_empty() && report.runs.len() > 1 {
+        page.field("margins", &format!("narrowest of passed runs: {}", margins.join("; ")));
     }
     if let Some(overhead) = sentences::overhead(report) {
         page.line(&format!("harness's own time: {}", show(&overhead)));
@@ -387,6 +397,16 @@ fn column(lines: &[ColumnLine], nothing: &str) -> String {
         shown.splice(SENTENCES - 1..shown.len() - 1, [format!("({left_out} more)")]);
     }
     shown.join("; ")
+}
+
+fn narrowest(narrowest: &Narrowest<'_>) -> String {
+    let Narrowest { run, .. } = narrowest;
+    show(&format!(
+        "{} in {} with {}",
+        narrowest.text(),
+        run.scenario,
+        sentences::reader(run)
+    ))
 }
 
 /// Every limit with its origin and what was left of it.

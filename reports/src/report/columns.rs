@@ -28,6 +28,8 @@ pub(super) struct Gathering {
     commands: BTreeMap<(String, u64), String>,
     claimed: Tally,
     claims: BTreeMap<String, Claim>,
+    /// The last answer for each claim of the user's own, by member and name.
+    answers: BTreeMap<(String, String), Answer>,
     /// Members that tell a change of their status as it happens.
     tell_status: BTreeSet<String>,
     /// Numbers of the events in which a barrier was answered with `reached`.
@@ -72,6 +74,13 @@ struct Claim {
     ended: Option<String>,
 }
 
+/// What was answered for a claim of the user's own.
+#[derive(Debug)]
+struct Answer {
+    healthy: bool,
+    text: String,
+}
+
 /// Lines in the order of their first time, with counts.
 #[derive(Debug, Default)]
 struct Tally {
@@ -99,10 +108,14 @@ impl Gathering {
 
     /// The first fault begins: what stood before it is the reader's healthy face.
     pub(super) fn fault_begins(&mut self, at_us: u64) {
-        let before: Vec<_> = self
-            .claims
+        let told = self.claims.iter().map(|(member, claim)| (member, claim.text(false)));
+        let answered = self
+            .answers
             .iter()
-            .map(|(member, claim)| format!("{}before the fault {}", self.prefix(member), claim.text(false)))
+            .map(|((member, name), answer)| (member, answer.words(name)));
+        let before: Vec<_> = told
+            .chain(answered)
+            .map(|(member, text)| format!("{}before the fault {text}", self.prefix(member)))
             .collect();
         for text in before {
             self.claimed.add(text, 1, None);
@@ -203,7 +216,14 @@ impl Gathering {
             }
             Event::Spawned { member, .. } => {
                 self.claims.remove(member);
+                self.answers.retain(|(of, _), _| of != member);
             }
+            Event::Claim {
+                member,
+                name,
+                healthy,
+                text,
+            } => self.answered(at_us, member, name, *healthy, text),
             _ => {}
         }
     }
@@ -361,6 +381,20 @@ impl Gathering {
         self.claims.insert(member.to_owned(), claim);
     }
 
+    fn answered(&mut self, at_us: u64, member: &str, name: &str, healthy: bool, text: &str) {
+        let key = (member.to_owned(), name.to_owned());
+        let before = self.answers.get(&key).map(|answer| answer.healthy);
+        let answer = Answer {
+            healthy,
+            text: text.to_owned(),
+        };
+        if before != Some(healthy) && self.fault_us.is_some() {
+            let line = format!("{}{}", self.prefix(member), answer.words(name));
+            self.claimed.add(line, 1, self.since_fault(at_us));
+        }
+        self.answers.insert(key, answer);
+    }
+
     /// Members are named only where there are several.
     fn prefix(&self, member: &str) -> String {
         let others = self.claims.keys().any(|known| known != member);
@@ -392,6 +426,11 @@ impl Gathering {
                 format!("{prefix}at the end {}{old}{truth}", claim.text(true))
             })
             .collect();
+        let answered = self.answers.iter().map(|((member, name), answer)| {
+            let (prefix, words) = (self.prefix(member), answer.words(name));
+            format!("{prefix}at the end {words}{truth}")
+        });
+        let last: Vec<_> = last.into_iter().chain(answered).collect();
         for text in last {
             self.claimed.add(text, 1, None);
         }
@@ -487,6 +526,13 @@ impl Claim {
             format!(", claims {}", claims.join(", "))
         };
         format!("\"{}\"{claims}", self.state)
+    }
+}
+
+impl Answer {
+    fn words(&self, name: &str) -> String {
+        let says = if self.healthy { "healthy" } else { "not healthy" };
+        format!("{name} {says} ({})", self.text)
     }
 }
 

@@ -1,5 +1,7 @@
 //! Which signal would have told: seconds from the first fault to the first telling, or never.
 
+use std::collections::BTreeMap;
+
 use super::SignalReport;
 use super::columns::{exit, seconds};
 use super::lag::Lag;
@@ -34,6 +36,8 @@ pub(super) struct Signals {
     error: Option<Told>,
     status: Option<Told>,
     claim: Option<Told>,
+    /// Claims of the user's own by name: whether the last answer was healthy, and when one first was not.
+    answers: BTreeMap<String, (bool, Option<Told>)>,
     log: Option<Told>,
     group: Option<Told>,
     lag: Option<Told>,
@@ -66,6 +70,9 @@ impl Signals {
                 self.settled = false;
             }
             Event::Reader { event, .. } => self.reader_said(at_us, event),
+            Event::Claim {
+                name, healthy, text, ..
+            } => self.answered(at_us, name, *healthy, text),
             _ => {}
         }
         let Some(fault_us) = self.fault_us else { return };
@@ -186,6 +193,14 @@ impl Signals {
         }
     }
 
+    fn answered(&mut self, at_us: u64, name: &str, healthy: bool, text: &str) {
+        let after_fault = self.fault_us.is_some();
+        let (was_healthy, told) = self.answers.entry(name.to_owned()).or_default();
+        if std::mem::replace(was_healthy, healthy) && !healthy && after_fault {
+            tell(told, at_us, || format!("not healthy ({text})"));
+        }
+    }
+
     fn claims_now(&mut self, at_us: u64, claims: &Claims) {
         self.makes_claims |= claims.caught_up.is_some() || claims.healthy.is_some() || claims.lag.is_some();
         let before = self.claims.replace(claims.clone()).unwrap_or_default();
@@ -219,20 +234,25 @@ impl Signals {
             return Vec::new();
         };
         let no_claims = if self.makes_claims { "" } else { "it makes no claims" };
-        let rows = [
-            ("process exit", self.exit, ""),
-            ("liveness", self.liveness, ""),
-            ("API error", self.error, ""),
-            ("status", self.status, ""),
-            ("claims", self.claim, no_claims),
-            ("log", self.log, ""),
-            ("group members", self.group, ""),
-            ("lag", self.lag, ""),
+        let own = |name: &str| name.to_owned();
+        let mut rows = vec![
+            (own("process exit"), self.exit, ""),
+            (own("liveness"), self.liveness, ""),
+            (own("API error"), self.error, ""),
+            (own("status"), self.status, ""),
+            (own("claims"), self.claim, no_claims),
         ];
+        let answers = self.answers.into_iter();
+        rows.extend(answers.map(|(name, (_, told))| (format!("claim {name}"), told, "")));
+        rows.extend([
+            (own("log"), self.log, ""),
+            (own("group members"), self.group, ""),
+            (own("lag"), self.lag, ""),
+        ]);
         rows.into_iter()
-            .filter(|(name, told, _)| in_group || told.is_some() || *name != "group members")
+            .filter(|(name, told, _)| in_group || told.is_some() || name != "group members")
             .map(|(name, told, otherwise)| SignalReport {
-                signal: name.to_owned(),
+                signal: name,
                 told_s: told.as_ref().map(|told| seconds(told.at_us.saturating_sub(fault_us))),
                 text: told.map_or_else(|| otherwise.to_owned(), |told| told.text),
             })

@@ -3,7 +3,7 @@
 use crate::bench::Bench;
 
 /// Arguments after `run`, and what must be said of them.
-const BAD_RUNS: [(&[&str], &str); 23] = [
+const BAD_RUNS: [(&[&str], &str); 30] = [
     (
         &["control/idel"],
         "unknown scenario `control/idel` (did you mean `control/idle`?)",
@@ -39,6 +39,47 @@ const BAD_RUNS: [(&[&str], &str); 23] = [
     (
         &["control/idle", "--adapter", "x", "--kind", "group", "--with", "a==1"],
         "cannot be used with",
+    ),
+    (&["control/idle", "--lock", "lock.txt"], "--reader <READER>"),
+    (
+        &[
+            "control/idle",
+            "--reader",
+            "ktables",
+            "--lock",
+            "lock.txt",
+            "--with",
+            "a==1",
+        ],
+        "cannot be used with",
+    ),
+    (
+        &["control/idle", "--reader", "ktables", "--lock", "missing.txt"],
+        "lock missing.txt: cannot be read: No such file",
+    ),
+    (
+        &["control/idle", "--reader", "ktables", "--lock", "lock.txt"],
+        "lock lock.txt: does not pin `ktables`, the reader's library (it pins aiokafka)",
+    ),
+    (
+        &["control/idle", "--reader", "aiokafka@0.14.0", "--lock", "lock.txt"],
+        "lock lock.txt: pins aiokafka 0.13.0, but version 0.14.0 was asked for",
+    ),
+    (
+        &["control/idle", "--reader", "reference-group", "--lock", "lock.txt"],
+        "lock lock.txt: reference-group is not provisioned",
+    ),
+    (
+        &[
+            "control/idle",
+            "--reader",
+            "aiokafka",
+            "--reader",
+            "ktables",
+            "--lock",
+            "lock.txt",
+        ],
+        "--lock holds the packages of one environment, and 2 readers are asked for",
     ),
     (
         &["control/idle", "--adapter", "", "--kind", "group"],
@@ -82,6 +123,7 @@ fn bad_arguments_name_what_is_wrong_and_start_nothing() {
     std::fs::create_dir(bench.path("folder.toml")).unwrap();
     // Unreadable for root too, unlike a file without permissions.
     std::os::unix::fs::symlink("/proc/self/mem", bench.path("unreadable.toml")).unwrap();
+    bench.write("lock.txt", "# a lock\naiokafka==0.13.0\n");
     bench.write("latin.toml", b"format = 1\ntitle = \"gr\xfc\xdfe\"\n");
     bench.write(
         "impossible.toml",

@@ -1,6 +1,6 @@
 //! Files to begin with, and the cache.
 
-use crate::bench::{Bench, read_report, start};
+use crate::bench::{Bench, start};
 
 #[test]
 fn scenario_to_begin_with_passes_check_runs_and_is_never_written_over() {
@@ -114,55 +114,4 @@ fn every_verb_has_help_and_stands_in_the_readme() {
         let named = readme.contains(&format!("`{verb}")) || readme.contains(&format!("`brokerfall {verb}"));
         assert!(named, "README.md does not name `{verb}`");
     }
-}
-
-#[test]
-fn settings_of_a_repository_are_found_upward_and_come_after_options() {
-    let bench = Bench::new();
-    bench.run(["init", "scenario", "chaos/first"]).assert_code(0);
-    std::fs::create_dir_all(bench.path("deep/down")).unwrap();
-    let settings = "scenarios = [\"chaos\"]\nout = \"reports\"\njobs = 1\nlimits = { within = \"41s\" }\nknown-failing = \"known\"\n";
-    let path = bench.write("brokerfall.toml", settings);
-    let below = |words: &[&str]| {
-        let mut command = bench.command(words);
-        command.current_dir(bench.path("deep/down"));
-        start(command).end()
-    };
-    below(&["run", "--reader", "reference-assign"]).assert_code(0);
-    let read = |out: &str| {
-        let folder = std::fs::read_dir(bench.path(out)).unwrap();
-        let folders = folder.map(|entry| entry.unwrap().path()).filter(|path| path.is_dir());
-        read_report(&folders.last().unwrap())
-    };
-    let report = read("reports");
-    assert_eq!(report.runs.len(), 1);
-    assert!(report.runs[0].scenario.ends_with("chaos/first.toml"));
-    let within = report.runs[0]
-        .limits
-        .iter()
-        .find(|limit| limit.name == "within")
-        .unwrap();
-    assert_eq!((within.value, within.origin.as_str()), (41.0, "brokerfall.toml"));
-    below(&["doctor"]).assert_says(&format!("ok brokerfall.toml {}", path.display()));
-    // Options come first.
-    below(&["run", "control/idle", "--reader", "reference-assign", "--out", "here"]).assert_code(0);
-    assert_eq!(read("deep/down/here").runs[0].scenario, "control/idle");
-    // A known failure of one's own that passes is told.
-    std::fs::create_dir(bench.path("known")).unwrap();
-    bench.write(
-        "known/reference-assign.toml",
-        "[[entry]]\nscenario = \"control/*\"\nversions = \"*\"\nviolated = [\"recovers\"]\nexception = \"none\"\nreason = \"mine\"\n",
-    );
-    below(&["run", "control/idle", "--reader", "reference-assign"]).assert_code(12);
-    bench.write(
-        "brokerfall.toml",
-        "scenario = [\"chaos\"]\n[[claim]]\nname = \"ready\"\n",
-    );
-    below(&["run", "control/idle"])
-        .assert_code(2)
-        .assert_complains("brokerfall.toml:1:1: unknown key `scenario` (did you mean `scenarios`?)")
-        .assert_complains("claims are not asked for yet");
-    below(&["run", "control/idle", "--config", "none.toml"])
-        .assert_code(2)
-        .assert_complains("cannot read none.toml");
 }

@@ -83,7 +83,7 @@ fn of_cache(version: &str, cache: &Path, may_download: bool, progress: &dyn Fn(&
         });
     };
     std::fs::create_dir_all(&clusters).map_err(KitError::io(format!("making {}", clusters.display())))?;
-    let _lock = provision::lock(&clusters.join(format!(".{label}.lock")), progress)?;
+    let _lock = provision::lock_file(&clusters.join(format!(".{label}.lock")), progress)?;
     // Whoever held the lock may have resolved the same.
     if place.is_dir() {
         return read(&place);

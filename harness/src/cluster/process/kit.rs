@@ -95,7 +95,7 @@ impl Kit {
             unreachable!("`find` has put both together");
         };
         std::fs::create_dir_all(clusters).map_err(KitError::io(format!("making {}", clusters.display())))?;
-        let _lock = provision::lock(&clusters.join(format!(".{label}.lock")), progress)?;
+        let _lock = provision::lock_file(&clusters.join(format!(".{label}.lock")), progress)?;
         if self.start.is_dir() {
             return Ok(());
         }

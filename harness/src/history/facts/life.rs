@@ -1,5 +1,7 @@
 //! One life of a reader: one reader object in one process, from its start to its end.
 
+use std::collections::BTreeMap;
+
 use brokerfall_report::exception::{Exception, Origin};
 use brokerfall_report::protocol::Claims;
 
@@ -64,6 +66,8 @@ pub struct Life {
     pub status: Vec<(Moment, String)>,
     /// Claims, one entry per change, with the last time each was repeated.
     pub claims: Vec<Claimed>,
+    /// What was answered for each claim of the user's own, by name, in the same form.
+    pub answered: BTreeMap<String, Vec<Claimed>>,
     /// `caught_up` events.
     pub caught_up: Vec<Moment>,
     /// The last heartbeat.
@@ -180,6 +184,7 @@ impl Life {
             keys_deleted: 0,
             status: Vec::new(),
             claims: Vec::new(),
+            answered: BTreeMap::new(),
             caught_up: Vec::new(),
             last_heartbeat: None,
             callback_errors: Vec::new(),
@@ -251,15 +256,20 @@ impl Life {
         self.signs.status = Some((at, state.to_owned()));
     }
 
-    pub(super) fn saw_claims(&mut self, at: Moment, claims: &Claims) {
-        match self.claims.last_mut() {
-            Some(last) if last.claims == *claims => last.until = at,
-            _ => self.claims.push(Claimed {
-                from: at,
-                until: at,
-                claims: claims.clone(),
-            }),
+    /// What was answered for one of the user's own claims.
+    pub(super) fn saw_answer(&mut self, at: Moment, name: &str, healthy: bool) {
+        let claims = Claims {
+            healthy: Some(healthy),
+            ..Claims::default()
+        };
+        match self.answered.get_mut(name) {
+            Some(answers) => said(answers, at, &claims),
+            None => said(self.answered.entry(name.to_owned()).or_default(), at, &claims),
         }
+    }
+
+    pub(super) fn saw_claims(&mut self, at: Moment, claims: &Claims) {
+        said(&mut self.claims, at, claims);
         if claims.healthy == Some(true)
             && self.signs.claimed_after.is_none()
             && self
@@ -410,6 +420,18 @@ impl Signs {
         .into_iter()
         .flatten()
         .min()
+    }
+}
+
+/// A claim that is repeated goes on; any other begins.
+fn said(list: &mut Vec<Claimed>, at: Moment, claims: &Claims) {
+    match list.last_mut() {
+        Some(last) if last.claims == *claims => last.until = at,
+        _ => list.push(Claimed {
+            from: at,
+            until: at,
+            claims: claims.clone(),
+        }),
     }
 }
 

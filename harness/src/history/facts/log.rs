@@ -74,7 +74,7 @@ pub struct Bounds {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Log {
     /// Acknowledged records, by id.
-    acked: Vec<Piece>,
+    pub(super) acked: Vec<Piece>,
     /// Records that a scan found, by id; those acknowledged are here too once a scan found them.
     found: Vec<Piece>,
     /// Ids whose outcome is unknown.

@@ -45,6 +45,7 @@ pub use owners::Owned;
 pub use reads::{Mark, Reach, Reads, Segment};
 pub use runset::RunSet;
 pub use snapshot::{Snapshot, partition_of};
+pub use thin::Kept;
 pub use wire::{Answer, Commit, Connection, Standing, Told, Window, Wire};
 
 /// When something happened: the number of its event and its time, microseconds since the run was opened. What a reader

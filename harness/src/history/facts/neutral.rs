@@ -46,6 +46,7 @@ impl Facts {
             | Event::ReaderUnblocked { member }
             | Event::Exited { member, .. }
             | Event::Sample { member, .. }
+            | Event::Claim { member, .. }
             | Event::Left { member, .. } => member,
             _ => return false,
         };

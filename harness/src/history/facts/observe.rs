@@ -96,6 +96,7 @@ impl Facts {
             | Event::ReaderUnblocked { .. }
             | Event::Exited { .. }
             | Event::Sample { .. }
+            | Event::Claim { .. }
             | Event::Left { .. } => self.observe_process(at, &entry.event),
         }
     }
@@ -322,6 +323,13 @@ impl Facts {
                     });
                 }
             }
+            Event::Claim {
+                member, name, healthy, ..
+            } => {
+                if let Some(life) = self.last_life_mut(member) {
+                    life.saw_answer(at, name, *healthy);
+                }
+            }
             Event::Left {
                 member,
                 stopped_ms,
@@ -474,6 +482,7 @@ fn stirs(event: &Event) -> bool {
         Event::Produced { .. }
         | Event::Watermarks { .. }
         | Event::Sample { .. }
+        | Event::Claim { .. }
         | Event::Contended { .. }
         | Event::Wire { .. }
         | Event::WireConnection { .. }

@@ -8,6 +8,7 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::iter::once;
 
 use super::{Facts, Moment};
 
@@ -138,7 +139,58 @@ impl Together<'_> {
     }
 }
 
+/// What one kind of list keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kept {
+    /// What stands in it.
+    pub what: &'static str,
+    /// Entries, over all partitions and lives.
+    pub entries: usize,
+    /// Bytes of the lists themselves, room for more included; texts that entries point to are not counted.
+    pub bytes: usize,
+}
+
 impl Facts {
+    /// What is kept of the history that grows with its length, the most first: what judging a long one takes memory for.
+    pub fn kept(&self) -> Vec<Kept> {
+        fn add<'a, T: 'a>(what: &'static str, lists: impl Iterator<Item = &'a Vec<T>>) -> Kept {
+            let (entries, room) = lists.fold((0, 0), |(n, room), list| (n + list.len(), room + list.capacity()));
+            Kept {
+                what,
+                entries,
+                bytes: room * size_of::<T>(),
+            }
+        }
+        let partitions = || self.topics.values().flat_map(BTreeMap::values);
+        let mut all = vec![
+            add("records acknowledged", partitions().map(|of| &of.log.acked)),
+            add("changes of the log's ends", partitions().map(|of| &of.log.bounds)),
+            add("deliveries", partitions().map(|of| &of.reads.segments)),
+            add("positions", partitions().map(|of| &of.reads.marks)),
+            add(
+                "positions told",
+                partitions().flat_map(|of| of.reads.reach.values().map(|reach| &reach.told)),
+            ),
+            add("keys dropped", partitions().map(|of| &of.reads.touched)),
+            add("windows of traffic", once(&self.wire.windows)),
+            add(
+                "requests in them",
+                self.wire.windows.iter().map(|window| &window.requests),
+            ),
+            add("connections", once(&self.wire.connections)),
+            add("commits", once(&self.wire.commits)),
+            add("standings", once(&self.wire.standings)),
+            add("error codes", once(&self.wire.answers)),
+            add("claims", self.lives.iter().map(|life| &life.claims)),
+            add("resources", self.lives.iter().map(|life| &life.usage)),
+            add("errors told", once(&self.errors)),
+            add("times without a free core", once(&self.contended)),
+            add("stretches of calm", once(&self.calm.stretches)),
+        ];
+        all.sort_by_key(|kept| std::cmp::Reverse(kept.bytes));
+        all
+    }
+
     /// Puts together what may be, every so often.
     pub(super) fn thin(&mut self) {
         if !self.now.n.is_multiple_of(EVERY) {
@@ -277,6 +329,8 @@ mod tests {
         // What is kept whole, what came since the lists were last looked at, and what the rest comes to.
         let most = KEPT + EVERY as usize / 2 + 2_000;
         assert!(lists.iter().all(|(_, length)| *length < most), "{lists:?}");
+        let kept = facts.kept();
+        assert!(kept.iter().all(|kept| kept.entries < most), "{kept:?}");
         // Nothing is gone, and what is told in sums is whole.
         assert_eq!(of.reads.ids.runs().collect::<Vec<_>>(), [(1, RECORDS)]);
         assert_eq!(of.log.acked().iter().map(|piece| piece.len).sum::<u64>(), RECORDS);

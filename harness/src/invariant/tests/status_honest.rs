@@ -65,6 +65,38 @@ fn healthy_while_standing_still_for_longer_than_the_window_violates() {
 }
 
 #[test]
+fn endpoint_that_stays_green_while_the_reader_stands_still_violates_whatever_the_reader_says() {
+    let unwell = Claims {
+        healthy: Some(false),
+        ..Claims::default()
+    };
+    let of = |id, at_the_end| {
+        history! { plan(Kind::Group);
+            0 => spawned("r1"), 10 => produced(1, 10), 20 => delivered(1, id), 30 => heartbeat("x", unwell.clone()),
+            40 => answered(true), 3000 => answered(at_the_end), 6000 => answered(at_the_end), 6050 => heartbeat("x", unwell.clone()), 6100 => FIXED,
+        }
+    };
+    assert_held("status_honest", &of(10, true));
+    assert_held("status_honest", &of(5, false));
+    assert_violated(
+        "status_honest",
+        "r1 claimed to be healthy by the claim `readiness` for 6.1 s while orders-0 stood still with 5 records waiting",
+        &of(5, true),
+    );
+}
+
+#[test]
+fn endpoint_that_was_never_green_decides_nothing() {
+    let of = |first| {
+        history! { plan(Kind::Group);
+            0 => spawned("r1"), 10 => produced(1, 10), 20 => delivered(1, 10), 40 => answered(first), 3000 => answered(false), 6100 => FIXED,
+        }
+    };
+    assert_held("status_honest", &of(true));
+    assert_undecided("status_honest", &of(false));
+}
+
+#[test]
 fn cut_off_from_its_broker_a_reader_may_keep_its_last_claim() {
     assert_held(
         "status_honest",

@@ -12,6 +12,7 @@ use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use rdkafka::util::Timeout;
 
+use crate::reader::SEED_VARIABLE;
 use crate::reader::sdk::{Sdk, exceptions};
 
 /// How long one poll may wait: the reading loop turns at least this often.
@@ -219,13 +220,17 @@ pub(super) struct Backoff {
 }
 
 impl Backoff {
+    /// With the seed that the harness gave this process, so that a run with the same seed draws the same pauses.
     pub(super) fn new() -> Self {
-        use std::hash::{BuildHasher, Hasher};
-        // The standard library seeds each hasher anew: all the randomness that jitter needs.
-        let seed = std::collections::hash_map::RandomState::new().build_hasher().finish();
+        let given = std::env::var(SEED_VARIABLE).ok().and_then(|seed| seed.parse().ok());
+        Self::seeded(given.unwrap_or_else(|| u64::from(std::process::id())))
+    }
+
+    fn seeded(seed: u64) -> Self {
         Self {
             attempt: 0,
-            seed: seed | 1,
+            // Spread over all bits, of which one must stand.
+            seed: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
         }
     }
 
@@ -250,11 +255,18 @@ mod tests {
 
     #[test]
     fn backoff_grows_to_five_seconds_and_stays_between_half_and_whole() {
-        let mut backoff = Backoff::new();
-        for ceiling in [100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000] {
-            let pause = u64::try_from(backoff.next().as_millis()).unwrap();
-            assert!((ceiling / 2..=ceiling).contains(&pause), "{pause} of {ceiling}");
+        let mut drawn = Vec::new();
+        for seed in [0, 1, 1, u64::MAX] {
+            let mut backoff = Backoff::seeded(seed);
+            let pauses = [100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000].map(|ceiling| {
+                let pause = u64::try_from(backoff.next().as_millis()).unwrap();
+                assert!((ceiling / 2..=ceiling).contains(&pause), "{pause} of {ceiling}");
+                pause
+            });
+            drawn.push(pauses);
         }
+        assert_eq!(drawn[1], drawn[2], "the same for the same seed");
+        assert_ne!(drawn[0], drawn[1]);
     }
 
     #[test]

@@ -11,6 +11,7 @@
 //! that two processes do not collide and nothing half installed is ever used. Deliberately not here: downloads of
 //! interpreters. A runtime that is not on the machine is a named skip.
 
+mod lock;
 pub mod python;
 mod source;
 
@@ -22,6 +23,7 @@ use nix::fcntl::{Flock, FlockArg};
 
 use super::catalogue::ReaderError;
 use crate::process::Spawner;
+pub use lock::Lock;
 pub use source::Source;
 
 static ADAPTERS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/adapters");
@@ -30,6 +32,8 @@ static ADAPTERS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/adapters");
 pub struct ProvisionOptions<'a> {
     /// `--with NAME==VERSION`: requirements that replace pins of the same package, or are added.
     pub with: Vec<String>,
+    /// `--lock FILE`: the packages of the environment, and no others, instead of pins and [`ProvisionOptions::with`].
+    pub lock: Option<PathBuf>,
     /// `--runtime`: a version such as `3.12`, or the path of an interpreter.
     pub runtime: Option<String>,
     /// The cache folder; absent means the user's.
@@ -44,6 +48,7 @@ impl Default for ProvisionOptions<'_> {
     fn default() -> Self {
         Self {
             with: Vec::new(),
+            lock: None,
             runtime: None,
             cache: None,
             program: None,
@@ -211,7 +216,7 @@ pub(crate) fn building(parent: &Path, label: &str) -> Result<tempfile::TempDir, 
 }
 
 /// Takes the lock of one folder of the cache; it is given back when the guard is dropped, or by the kernel if we die.
-pub(crate) fn lock(path: &Path, progress: &dyn Fn(&str)) -> Result<Flock<File>, ReaderError> {
+pub(crate) fn lock_file(path: &Path, progress: &dyn Fn(&str)) -> Result<Flock<File>, ReaderError> {
     let failed = || format!("locking {}", path.display());
     let file = File::options()
         .create(true)
@@ -243,6 +248,10 @@ impl Fnv {
         for byte in (bytes.len() as u64).to_le_bytes().iter().chain(bytes) {
             self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
         }
+    }
+
+    pub(crate) fn value(&self) -> u64 {
+        self.0
     }
 
     pub(crate) fn hex(&self) -> String {

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use super::super::catalogue::ReaderError;
 use super::super::manifest::PythonProvision;
-use super::{Fnv, ProvisionOptions, Source};
+use super::{Fnv, Lock, ProvisionOptions, Source};
 use crate::process;
 
 /// The file in an environment that says what it was built for.
@@ -38,15 +38,27 @@ pub(in super::super) fn environment(
     name: &str,
     python: &PythonProvision,
     source: &Source,
+    lock: Option<&Lock>,
     options: &ProvisionOptions<'_>,
 ) -> Result<Environment, ReaderError> {
     let reader = format!("{name}@{}", source.version());
     let interpreter = find_interpreter(&reader, options.runtime.as_deref(), python.requires.as_deref())?;
-    let requirements = requirements(source.requirements(), &options.with);
+    let wanted = match lock {
+        Some(lock) => {
+            let library = source.is_local().then_some(python.package.as_str());
+            Wanted::Locked {
+                lock,
+                library,
+                requirements: lock.without(library),
+            }
+        }
+        None => Wanted::Pinned(requirements(source.requirements(), &options.with)),
+    };
     let key = format!(
-        "reader {name}\n{}\nrequirements {}\npython {} {}\n",
+        "reader {name}\n{}\n{} {}\npython {} {}\n",
         source.identity(),
-        requirements.join(" "),
+        wanted.word(),
+        wanted.requirements().join(" "),
         interpreter.version,
         interpreter.program.display(),
     );
@@ -66,7 +78,7 @@ pub(in super::super) fn environment(
 
     let failed = |what: &str| format!("{what} in {} (set BROKERFALL_CACHE)", envs.display());
     std::fs::create_dir_all(&envs).map_err(ReaderError::io(failed("making a folder")))?;
-    let _lock = super::lock(&envs.join(format!(".{label}.lock")), options.progress)?;
+    let _lock = super::lock_file(&envs.join(format!(".{label}.lock")), options.progress)?;
     if complete() {
         return Ok(environment);
     }
@@ -88,7 +100,7 @@ pub(in super::super) fn environment(
         .tempdir_in(&envs)
         .map_err(ReaderError::io(failed("making a folder")))?;
     super::guard(building.path());
-    build(&reader, &interpreter, source, &requirements, building.path(), options)?;
+    build(&reader, &interpreter, source, &wanted, building.path(), options)?;
     std::fs::write(building.path().join(KEY_FILE), &key).map_err(ReaderError::io(failed("writing the key")))?;
     super::move_into_place(building, &place)?;
     (options.progress)(&format!("{reader} is ready in {}", place.display()));
@@ -101,7 +113,7 @@ fn build(
     reader: &str,
     interpreter: &Interpreter,
     source: &Source,
-    requirements: &[String],
+    wanted: &Wanted<'_>,
     env: &Path,
     options: &ProvisionOptions<'_>,
 ) -> Result<(), ReaderError> {
@@ -112,13 +124,20 @@ fn build(
         interpreter.version,
         interpreter.program.display(),
         source.name(),
-        requirements.join(" "),
+        wanted.requirements().join(" "),
     ));
+    if let Wanted::Locked { lock, .. } = wanted
+        && let Some(version) = lock.python().filter(|version| *version != interpreter.version)
+    {
+        (options.progress)(&format!(
+            "the lock was made on Python {version}, not {} (--runtime {version} asks for that one)",
+            interpreter.version
+        ));
+    }
     let python = env.join("bin/python");
     let scratch = tempfile::tempdir().map_err(ReaderError::io("making a temporary folder"))?;
     super::guard(scratch.path());
-    let mut packages: Vec<PathBuf> = requirements.iter().map(PathBuf::from).collect();
-    packages.extend(source.check_out(reader, &scratch.path().join("source"))?);
+    let library = source.check_out(reader, &scratch.path().join("source"))?;
 
     let mut make = match &uv {
         Some(uv) => {
@@ -130,31 +149,93 @@ fn build(
     };
     run(reader, "making the environment", make.arg(env))?;
 
-    let mut install = match &uv {
+    let pip = |uv_words: &[&str], pip_words: &[&str]| match &uv {
         Some(uv) => {
-            let mut install = command(uv, &["pip", "install", "--quiet", "--compile-bytecode", "--python"]);
-            install.arg(&python);
-            install
+            let mut pip = command(uv, &["pip"]);
+            pip.args(uv_words).arg("--python").arg(&python);
+            pip
         }
-        None => command(&python, &["-m", "pip", "install", "--quiet"]),
+        None => {
+            let mut pip = command(&python, &["-m", "pip"]);
+            pip.args(pip_words);
+            pip
+        }
     };
-    run(reader, "installing the packages", install.args(&packages))?;
+    let install = || pip(&["install", "--quiet", "--compile-bytecode"], &["install", "--quiet"]);
+    let installing = "installing the packages";
+    match wanted {
+        Wanted::Pinned(requirements) => {
+            run(reader, installing, install().args(requirements).args(&library))?;
+        }
+        Wanted::Locked { requirements, .. } => {
+            let file = scratch.path().join("lock.txt");
+            std::fs::write(&file, requirements.join("\n")).map_err(ReaderError::io("writing the lock"))?;
+            if !requirements.is_empty() {
+                run(reader, installing, install().args(["--no-deps", "-r"]).arg(&file))?;
+            }
+            // By itself: where packages have hashes, a folder cannot stand beside them.
+            if let Some(library) = &library {
+                run(
+                    reader,
+                    "installing the library",
+                    install().arg("--no-deps").arg(library),
+                )?;
+            }
+        }
+    }
 
-    let mut list = match &uv {
-        Some(uv) => {
-            let mut list = command(uv, &["pip", "list", "--format=freeze", "--python"]);
-            list.arg(&python);
-            list
-        }
-        None => command(&python, &["-m", "pip", "list", "--format=freeze", "--exclude", "pip"]),
+    let list = || {
+        let mut list = pip(
+            &["list", "--format=freeze"],
+            &["list", "--format=freeze", "--exclude", "pip"],
+        );
+        run(reader, "listing what was installed", &mut list)
     };
-    let listed = run(reader, "listing what was installed", &mut list)?;
+    let mut listed = list()?;
+    if let Wanted::Locked { lock, library, .. } = wanted {
+        // An environment made by venv comes with packages of its own on some versions of Python.
+        let mut more: Vec<String> = listed.lines().map(package_of).collect();
+        more.retain(|package| !lock.names(package) && library.map(package_of).as_ref() != Some(package));
+        if !more.is_empty() {
+            let mut remove = pip(&["uninstall", "--quiet"], &["uninstall", "--quiet", "--yes"]);
+            run(reader, "removing what the lock does not name", remove.args(&more))?;
+            listed = list()?;
+        }
+    }
     let lock = format!(
         "# {reader} from {}, Python {}, installed with {tool}\n{listed}",
         source.name(),
         interpreter.version,
     );
     std::fs::write(env.join(LOCK_FILE), lock).map_err(ReaderError::io(format!("writing {}", env.display())))
+}
+
+/// What an environment is to hold.
+enum Wanted<'a> {
+    /// These, and whatever they need.
+    Pinned(Vec<String>),
+    /// What a lock names, and nothing else.
+    Locked {
+        lock: &'a Lock,
+        /// The reader's library, where it comes from this machine instead.
+        library: Option<&'a str>,
+        requirements: Vec<String>,
+    },
+}
+
+impl Wanted<'_> {
+    fn requirements(&self) -> &[String] {
+        match self {
+            Wanted::Pinned(requirements) | Wanted::Locked { requirements, .. } => requirements,
+        }
+    }
+
+    fn word(&self) -> &'static str {
+        match self {
+            Wanted::Pinned(_) => "requirements",
+            Wanted::Locked { .. } => "lock",
+        }
+    }
 }
 
 /// A command that does not see the caller's own Python environment.
@@ -207,7 +288,7 @@ fn requirements(pins: &[String], with: &[String]) -> Vec<String> {
 }
 
 /// The package that a requirement names, in its normal form (PEP 503).
-fn package_of(requirement: &str) -> String {
+pub(super) fn package_of(requirement: &str) -> String {
     let name = requirement
         .split(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')))
         .next()

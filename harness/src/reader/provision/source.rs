@@ -122,6 +122,11 @@ impl Source {
         }
     }
 
+    /// Whether the library comes from this machine, so that no requirement names it.
+    pub(super) fn is_local(&self) -> bool {
+        !matches!(self, Source::Index { .. })
+    }
+
     /// What distinguishes it in the cache.
     pub(super) fn identity(&self) -> String {
         match self {
