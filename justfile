@@ -15,6 +15,10 @@ doc:
 test:
     cargo test --locked
 
+# Suites on Apache Kafka; they need Java 17 or later and, the first time, Maven. One at a time: each starts brokers.
+chaos:
+    cargo test --locked -p brokerfall-tests --features chaos --test process -- --test-threads 2
+
 # The bundled catalogue on the bundled readers, on the embedded cluster.
 main-job:
     cargo run --release --locked -- run

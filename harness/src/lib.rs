@@ -16,6 +16,7 @@ pub mod history;
 pub mod invariant;
 pub mod link;
 pub mod oracle;
+pub mod ports;
 pub mod process;
 pub mod reader;
 pub mod run;
@@ -36,6 +37,14 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
         source = cause.source();
     }
     text
+}
+
+/// Where a program is on PATH.
+pub(crate) fn which(program: &str) -> Option<std::path::PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path)
+        .map(|folder| folder.join(program))
+        .find(|candidate| candidate.is_file())
 }
 
 /// Lets `step` pass before the next look at something that tells nobody when it changes: a broker, `/proc`, a socket.

@@ -80,6 +80,8 @@ pub enum Wrong {
     RaisesSomethingNew,
     /// Jumps over what retention took and tells nobody.
     HidesAReset,
+    /// Comes back from its disk with every other key, and with all of its offsets.
+    ComesBackHalfEmpty,
 }
 
 /// Name, kind and misdeed of every mutant.
@@ -125,6 +127,7 @@ pub const MUTANTS: [(&str, Kind, Wrong); 29] = [
     ("leaks-while-cut-off", Kind::Table, Wrong::LeaksWhileCutOff),
     ("raises-something-new", Kind::Assign, Wrong::RaisesSomethingNew),
     ("hides-a-reset", Kind::Assign, Wrong::HidesAReset),
+    ("comes-back-half-empty", Kind::Table, Wrong::ComesBackHalfEmpty),
 ];
 
 /// How many records a silent seek goes back.
@@ -157,8 +160,15 @@ const LEAK_TICK: Duration = Duration::from_millis(25);
 /// Runs the mutant of this name, or the bundled reader of this name, as an adapter on stdin and stdout.
 pub fn main(name: &str) -> ExitCode {
     match MUTANTS.iter().find(|(mutant, _, _)| *mutant == name) {
-        Some((name, kind, wrong)) => speak(name, *kind, Policy::REFERENCE, Arc::new(Mutant::new(*wrong))),
+        Some((name, kind, wrong)) => speak(name, *kind, policy(*wrong), Arc::new(Mutant::new(*wrong))),
         None => bundled(name),
+    }
+}
+
+fn policy(wrong: Wrong) -> Policy {
+    match wrong {
+        Wrong::ComesBackHalfEmpty => Policy::STORED,
+        _ => Policy::REFERENCE,
     }
 }
 
@@ -321,6 +331,11 @@ impl Hooks for Mutant {
 
     fn applies_tombstone(&self) -> bool {
         self.wrong != Wrong::KeepsDeletedKeys
+    }
+
+    fn restores(&self, key: &str) -> bool {
+        // Keys end with their number.
+        self.wrong != Wrong::ComesBackHalfEmpty || key.ends_with(['0', '2', '4', '6', '8'])
     }
 
     fn met_error(&self) {

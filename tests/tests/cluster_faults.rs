@@ -12,7 +12,7 @@ use brokerfall_report::verdict::Verdict;
 const READERS: [&str; 3] = ["reference-table", "reference-group", "reference-assign"];
 
 /// Name and what follows format and title. Every fault here has to be felt.
-const FELT: [(&str, &str); 8] = [
+const FELT: [(&str, &str); 10] = [
     (
         "leader-moves-twice",
         r#"
@@ -153,6 +153,52 @@ const FELT: [(&str, &str); 8] = [
         "#,
     ),
     (
+        "connections-reset-while-members-rebalance",
+        r#"
+        reader = { kind = "group", members = 2, session = "6s" }
+        load = { rate = "50/s" }
+        phase = "rebalance"
+        [[topic]]
+        name = "orders"
+        partitions = 3
+        preload = { records = 50 }
+        [[step]]
+        name = "third"
+        when = { caught-up = true }
+        do = "join-member"
+        [[step]]
+        name = "cut"
+        when = { wire = { api = "JoinGroup" } }
+        do = { partition = { mode = "reset" } }
+        [[step]]
+        after = "1s"
+        heal = ["cut"]
+        "#,
+    ),
+    (
+        "join-broken-off-while-members-rebalance",
+        r#"
+        reader = { kind = "group", members = 2, session = "6s" }
+        load = { rate = "50/s" }
+        phase = "rebalance"
+        [[topic]]
+        name = "orders"
+        partitions = 3
+        preload = { records = 50 }
+        [[step]]
+        name = "third"
+        when = { caught-up = true }
+        do = "join-member"
+        [[step]]
+        name = "cut"
+        when = { wire = { api = "JoinGroup" } }
+        do = { partition = { mode = "cut", api = "JoinGroup", times = 2 } }
+        [[step]]
+        after = "1s"
+        heal = ["cut"]
+        "#,
+    ),
+    (
         "neutral-member-comes-and-goes",
         r#"
         reader = { kind = "group" }
@@ -173,7 +219,23 @@ const FELT: [(&str, &str); 8] = [
 ];
 
 /// Name, what follows format and title, and what the void must say.
-const REFUSED: [(&str, &str, &str); 4] = [
+const REFUSED: [(&str, &str, &str); 5] = [
+    // The reader has closed, so no client of its own asks for Metadata any more.
+    (
+        "nobody-asks-for-the-partitions-that-were-added",
+        r#"
+        [[topic]]
+        name = "orders"
+        preload = { records = 50 }
+        [[step]]
+        when = { caught-up = true }
+        do = "stop"
+        [[step]]
+        name = "grown"
+        do = { add-partitions = { to = 3 } }
+        "#,
+        "`grown` stayed below the grade asked: wanted delivered, proven injected",
+    ),
     (
         "leader-moves-to-itself",
         r#"
@@ -243,22 +305,71 @@ const REFUSED: [(&str, &str, &str); 4] = [
     ),
 ];
 
+/// The bundled stored table, for any scenario.
+const STORED: &str = r#"
+name = "stored"
+kinds = ["table"]
+command = ["{program}", "reader", "reference-table-stored"]
+"#;
+
+/// The stored table has read nothing yet, so there is nothing to be wiped.
+const NOTHING_TO_WIPE: [(&str, &str, &str); 2] = [
+    (
+        "killed-with-an-empty-folder",
+        r#"
+        [[topic]]
+        name = "orders"
+        [[step]]
+        name = "dead"
+        when = { caught-up = true }
+        do = { kill-reader = { state = "wipe" } }
+        [[step]]
+        heal = ["dead"]
+        "#,
+        "its folder holds nothing",
+    ),
+    (
+        "rebuilt-with-an-empty-folder",
+        r#"
+        [[topic]]
+        name = "orders"
+        [[step]]
+        name = "anew"
+        when = { caught-up = true }
+        do = { restart-reader = { state = "wipe" } }
+        "#,
+        "its folder holds nothing",
+    ),
+];
+
 static SUITE: LazyLock<Report> = LazyLock::new(|| {
+    let felt = FELT.iter().map(|(name, rest)| (*name, *rest));
+    let refused = REFUSED.iter().map(|(name, rest, _)| (*name, *rest));
+    let scenarios: Vec<_> = felt.chain(refused).collect();
+    carry_out(&scenarios, &READERS, None)
+});
+
+/// Runs these scenarios, by name and what follows format and title, with these readers.
+fn carry_out(scenarios: &[(&str, &str)], readers: &[&str], manifest: Option<&str>) -> Report {
     let place = tempfile::tempdir().expect("a temporary folder can be made");
-    let (scenarios, out) = (place.path().join("scenarios"), place.path().join("out"));
-    std::fs::create_dir(&scenarios).expect("the folder is new");
-    let felt = FELT.iter().map(|(name, rest)| (name, rest));
-    let refused = REFUSED.iter().map(|(name, rest, _)| (name, rest));
+    let (folder, out) = (place.path().join("scenarios"), place.path().join("out"));
+    std::fs::create_dir(&folder).expect("the folder is new");
     let mut command = Command::new(env!("CARGO_BIN_EXE_brokerfall-under-test"));
-    command.arg("run").current_dir(&scenarios);
-    for (name, rest) in felt.chain(refused) {
+    command.arg("run").current_dir(&folder);
+    for (name, rest) in scenarios {
         let lines: Vec<&str> = rest.lines().map(str::trim).collect();
         let text = format!("# A test.\nformat = 1\ntitle = \"{name}\"\n{}", lines.join("\n"));
-        std::fs::write(scenarios.join(format!("{name}.toml")), text).expect("the folder can be written");
+        std::fs::write(folder.join(format!("{name}.toml")), text).expect("the folder can be written");
         command.arg(format!("{name}.toml"));
     }
-    for reader in READERS {
+    for reader in readers {
         command.args(["--reader", reader]);
+    }
+    if let Some(manifest) = manifest {
+        let manifests = place.path().join("readers");
+        std::fs::create_dir(&manifests).expect("the folder is new");
+        std::fs::write(manifests.join("reader.toml"), manifest).expect("the folder can be written");
+        command.arg("--readers-dir").arg(manifests);
     }
     let output = command.arg("--out").arg(&out).args(["--jobs", "3"]).output();
     let output = output.expect("the program starts");
@@ -270,7 +381,7 @@ static SUITE: LazyLock<Report> = LazyLock::new(|| {
             String::from_utf8_lossy(stderr)
         )
     })
-});
+}
 
 /// The report of the only invocation below an output folder.
 fn report(out: &Path) -> Option<Report> {
@@ -333,5 +444,18 @@ fn fault_that_did_nothing_voids_the_run_and_says_so() {
             let said = run.voids.iter().any(|void| void.text.contains(says));
             assert!(said, "{name} {reader}: {:?}", run.voids);
         }
+    }
+}
+
+#[test]
+fn wipe_of_a_folder_that_holds_nothing_voids_the_run_and_says_so() {
+    let scenarios = NOTHING_TO_WIPE.map(|(name, rest, _)| (name, rest));
+    let report = carry_out(&scenarios, &["stored"], Some(STORED));
+    for (name, _, says) in NOTHING_TO_WIPE {
+        let run = report.runs.iter().find(|run| run.title == name);
+        let run = run.unwrap_or_else(|| panic!("{name} was not run"));
+        assert_eq!(run.verdict, Verdict::Void, "{name}: {}", run.cause);
+        let said = run.voids.iter().any(|void| void.text.contains(says));
+        assert!(said, "{name}: {:?}", run.voids);
     }
 }

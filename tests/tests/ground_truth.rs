@@ -137,7 +137,7 @@ fn run<'a>(rows: &[&'a Row], cache: &Path, differences: &mut Vec<String>) -> Vec
     let ran = Command::new(env!("CARGO_BIN_EXE_brokerfall-under-test"))
         .arg("run")
         .args(&scenarios)
-        .args(["--reader", reader, "--jobs", "2", "--keep", "all", "--out"])
+        .args(["--reader", reader, "--jobs", "4", "--keep", "all", "--out"])
         .arg(&out)
         .env("BROKERFALL_CACHE", cache)
         .output()

@@ -6,8 +6,9 @@ committing is probably the best choice". With the option `enable_auto_commit = f
 shows for manual commits, and the listener commits what abc.py says it has to. `assign` is "Storing Offsets Outside Kafka"
 with nothing stored: assign, then seek to the beginning.
 
-Nothing is caught on the library's behalf: what leaves the loop ends the reader, as it would end an application. No
-`arm_callback`: a record is processed in the application's own loop, and an exception there is no fault of a reader. No
+Nothing is caught on the library's behalf: what leaves the loop ends the reader, as it would end an application. Of
+`arm_callback` only the delay: a record is processed in the application's own loop, which may take long over it (and let the
+event loop turn meanwhile, as `await` does), and an exception there is no fault of a reader. No
 `heartbeat.positions`: `position()` takes the coordinator's pending error, which belongs to the loop.
 """
 
@@ -42,7 +43,7 @@ class AiokafkaAdapter(brokerfall_adapter.AsyncAdapter):
     library = brokerfall_adapter.version_of("aiokafka")
     client = library
     kinds = ("group", "assign")
-    capabilities = ("commit", "rebalanced", "records.ids", "records.offsets", "restart")
+    capabilities = ("arm_callback.delay", "commit", "rebalanced", "records.ids", "records.offsets", "restart")
 
     def __init__(self):
         self._consumer = None
@@ -80,13 +81,13 @@ class AiokafkaAdapter(brokerfall_adapter.AsyncAdapter):
         try:
             if self.auto_commit:
                 async for message in self._consumer:
-                    process(message)
+                    await process(message)
             else:
                 while True:
                     result = await self._consumer.getmany(timeout_ms=10 * 1000)
                     for partition, messages in result.items():
                         for message in messages:
-                            process(message)
+                            await process(message)
                         await self._consumer.commit({partition: messages[-1].offset + 1})
         finally:
             self._state = "ended"
@@ -105,10 +106,12 @@ class AiokafkaAdapter(brokerfall_adapter.AsyncAdapter):
         return {"state": self._state}
 
 
-def process(message):
+async def process(message):
     """The application's work on a record."""
     ids = [value for name, value in message.headers if name == "bf-id"]
     sdk.delivered(message.topic, message.partition, offset=message.offset, record_id=int(ids[0]) if ids else None)
+    key = message.key.decode() if message.key is not None else None
+    await sdk.arms.late("on_record", key=key, offset=message.offset)
 
 
 def named(partitions):

@@ -489,6 +489,8 @@ class Arms:
         self._emitter = emitter
         self._lock = threading.Lock()
         self._armed = {}
+        #: An adapter with `arm_callback.delay` alone: what else could be armed is no fault of its library.
+        self.only_delays = False
         # Frames of the striking itself are the callback's.
         frames.callback(Arms.strike)
 
@@ -496,6 +498,8 @@ class Arms:
         """Carries out `arm_callback`. Raises when the type to raise does not exist."""
         callback, raising, times = command["callback"], command["raise"], command["times"]
         on = command["on"]
+        if self.only_delays and raising["how"] != "delay":
+            raise Unsupported(f"`{raising['how']}` in processing that is the application's own (only `delay` is)")
         if raising["how"] in ("exception", "base_exception"):
             exception_type(raising)
         with self._lock:
@@ -507,30 +511,10 @@ class Arms:
     def strike(self, callback, key=None, offset=None):
         """To be called in every user callback, after the record was reported as delivered. Raises, hangs or delays if
         a fault is armed for this call; else returns at once."""
-        with self._lock:
-            arm = self._armed.get(callback)
-            if arm is None:
-                return
-            arm["calls"] += 1
-            on = arm["on"]
-            if "nth" in on:
-                hit = arm["calls"] >= on["nth"]
-            elif "key" in on:
-                hit = key == on["key"]
-            else:
-                hit = offset is not None and offset == on["offset"]
-            if not hit:
-                return
-            arm["left"] -= 1
-            if arm["left"] <= 0:
-                del self._armed[callback]
-        call = {"callback": callback}
-        if key is not None:
-            call["key"] = key
-        if offset is not None:
-            call["offset"] = offset
-        self._emitter.emit("callback_entered", **call)
-        raising = arm["raise"]
+        struck = self._struck(callback, key, offset)
+        if struck is None:
+            return
+        call, raising = struck
         if raising["how"] == "hang":
             # The fault itself: a callback that never comes back.
             while True:
@@ -541,6 +525,41 @@ class Arms:
             return
         self._emitter.emit("callback_raised", **call)
         raise exception_type(raising)("injected by brokerfall")
+
+    async def late(self, callback, key=None, offset=None):
+        """To be awaited where the application itself processes a record, after it was reported as delivered: takes as
+        long as a delay that is armed for this call (capability `arm_callback.delay`), and lets the event loop turn."""
+        struck = self._struck(callback, key, offset)
+        if struck is not None:
+            # The fault itself: its length is the scenario's.
+            await asyncio.sleep(struck[1].get("ms", 0) / 1000.0)
+
+    def _struck(self, callback, key, offset):
+        """The call and what it is to raise, reported as entered; None where nothing is armed for it."""
+        with self._lock:
+            arm = self._armed.get(callback)
+            if arm is None:
+                return None
+            arm["calls"] += 1
+            on = arm["on"]
+            if "nth" in on:
+                hit = arm["calls"] >= on["nth"]
+            elif "key" in on:
+                hit = key == on["key"]
+            else:
+                hit = offset is not None and offset == on["offset"]
+            if not hit:
+                return None
+            arm["left"] -= 1
+            if arm["left"] <= 0:
+                del self._armed[callback]
+        call = {"callback": callback}
+        if key is not None:
+            call["key"] = key
+        if offset is not None:
+            call["offset"] = offset
+        self._emitter.emit("callback_entered", **call)
+        return call, arm["raise"]
 
 
 def exception_type(raising):
@@ -593,6 +612,7 @@ class Session:
 
     def run(self, adapter):
         """Says hello and serves commands until `stop`, the end of stdin, or the library ends the process."""
+        self.arms.only_delays = "arm_callback" not in adapter.capabilities
         self.emitter.emit(
             "hello",
             protocol=PROTOCOL,

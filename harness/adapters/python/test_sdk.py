@@ -363,6 +363,33 @@ class Arming(unittest.TestCase):
         self.assertGreaterEqual(time.monotonic() - began, 0.05)
         self.assertEqual([line["type"] for line in self.sink.lines()], ["callback_entered"])
 
+    def test_late_takes_its_time_once_and_lets_the_loop_turn(self):
+        self.arm({"nth": 2}, how="delay", ms=50)
+        turns = 0
+
+        async def application():
+            nonlocal turns
+            await self.arms.late("on_set", key="k", offset=1)
+            late = asyncio.ensure_future(self.arms.late("on_set", key="k", offset=2))
+            while not late.done():
+                turns += 1
+                await asyncio.sleep(0.005)
+            await self.arms.late("on_set", key="k", offset=3)
+
+        began = time.monotonic()
+        asyncio.run(application())
+        self.assertGreaterEqual(time.monotonic() - began, 0.05)
+        self.assertGreater(turns, 2)
+        self.assertEqual([(line["type"], line["offset"]) for line in self.sink.lines()], [("callback_entered", 2)])
+
+    def test_processing_that_is_the_applications_own_can_only_be_delayed(self):
+        self.arms.only_delays = True
+        for how in ("exception", "base_exception", "hang"):
+            with self.assertRaises(sdk.Unsupported):
+                self.arm({"nth": 1}, how=how)
+        self.arm({"nth": 1}, how="delay", ms=1)
+        self.assertEqual(self.sink.lines(), [])
+
 
 PROGRAM = """
 import asyncio, sys, threading, time

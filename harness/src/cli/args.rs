@@ -118,9 +118,16 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) expected: Option<PathBuf>,
     /// Cluster to run on.
-    #[arg(long, value_enum, default_value_t = ClusterArg::Auto)]
-    pub(crate) cluster: ClusterArg,
-    /// Runs at a time; default the number of cores. A run whose [expect] names bounded_cpu runs alone.
+    ///
+    /// Default auto: the embedded one where it can serve a scenario, else Apache Kafka where Java is here and its jars are in
+    /// the cache.
+    #[arg(long, value_enum)]
+    pub(crate) cluster: Option<ClusterArg>,
+    /// Apache Kafka's version on --cluster process, such as 3.9.1; default 4.1.0, or what KAFKA_HOME holds. Resolved with
+    /// Maven into the cache the first time.
+    #[arg(long, value_name = "VERSION")]
+    pub(crate) kafka: Option<String>,
+    /// Runs at a time; default twice the number of cores, because a run waits far more than it computes. A run whose [expect] names bounded_cpu runs alone.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) jobs: Option<u16>,
     /// Decides all that Brokerfall draws at random in a run: the jitter of the fault `partition` in mode `delay`, and the
@@ -157,6 +164,13 @@ pub(crate) struct RunArgs {
     /// Only the runs that did not end as expected the last time.
     #[arg(long)]
     pub(crate) last_failed: bool,
+}
+
+impl RunArgs {
+    /// The cluster to run on.
+    pub(crate) fn cluster(&self) -> ClusterArg {
+        self.cluster.unwrap_or(ClusterArg::Auto)
+    }
 }
 
 #[derive(Debug, Args)]
@@ -263,6 +277,8 @@ pub(crate) enum ClusterArg {
     Auto,
     /// The embedded cluster.
     Mock,
+    /// Apache Kafka as JVM processes; needs Java 17 or later, and Maven or KAFKA_HOME.
+    Process,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

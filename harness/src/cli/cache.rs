@@ -1,4 +1,4 @@
-//! `cache`: what provisioning keeps between runs, and how to be rid of it.
+//! `cache`: what provisioning and clusters keep between runs, and how to be rid of it.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -73,7 +73,7 @@ fn kept(root: &Path) -> Result<Vec<Kept>, SuiteError> {
         source,
     };
     let mut found = Vec::new();
-    for folder in ["adapters", "envs"] {
+    for folder in ["adapters", crate::cluster::process::CACHED, "envs"] {
         let listing = match std::fs::read_dir(root.join(folder)) {
             Ok(listing) => listing,
             Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => continue,

@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use super::args::RunArgs;
+use clap::ValueEnum;
+
+use super::args::{ClusterArg, RunArgs};
 use super::error::SuiteError;
 use crate::scenario::expected::{self, Expected};
 use crate::scenario::known_failing::{self, KnownFailing};
@@ -54,6 +56,10 @@ impl Config {
         args.readers_dirs = self.readers_dirs(&args.readers_dirs).to_owned();
         args.out = Some(self.out(args.out.take()));
         args.jobs = args.jobs.or(project.jobs);
+        let cluster = project.cluster.as_deref();
+        // OK to drop an error: the file knows the same words.
+        let cluster = cluster.and_then(|word| ClusterArg::from_str(word, false).ok());
+        args.cluster = args.cluster.or(cluster);
         Ok(())
     }
 

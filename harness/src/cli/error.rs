@@ -6,6 +6,7 @@ use tokio::task::JoinError;
 
 use super::journal::JournalError;
 use super::out::OutError;
+use crate::cluster::process::KitError;
 use crate::process::SpawnError;
 use crate::reader::catalogue::ReaderError;
 use crate::run::RunError;
@@ -33,6 +34,9 @@ pub(crate) enum SuiteError {
     /// The reader is known and cannot be had here.
     #[error(transparent)]
     Provision(ReaderError),
+    /// Brokers cannot be started here, and something has failed.
+    #[error(transparent)]
+    Kit(KitError),
     /// Provisioning stopped in the middle.
     #[error("provisioning panicked")]
     Provisioning(#[source] JoinError),
@@ -70,8 +74,10 @@ impl SuiteError {
             | SuiteError::Select(_)
             | SuiteError::Resume(_)
             | SuiteError::Wrong(_)
+            | SuiteError::Kit(KitError::Version { .. })
             | SuiteError::Reader(_) => ExitCode::Usage,
             SuiteError::Provision(_)
+            | SuiteError::Kit(_)
             | SuiteError::Provisioning(_)
             | SuiteError::Paces(_)
             | SuiteError::Out(_)

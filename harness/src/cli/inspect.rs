@@ -10,8 +10,9 @@ use super::config::Config;
 use super::error::SuiteError;
 use super::out::Out;
 use super::{say, text_options};
-use crate::cluster::Cluster;
+use crate::cluster::clusters::Clusters;
 use crate::cluster::mock::MockCluster;
+use crate::cluster::{Cluster, ClusterKind};
 use crate::history::recorder::Recorder;
 use crate::link::Link;
 use crate::link::builtin::{BuiltinLink, LinkOptions};
@@ -239,7 +240,8 @@ pub(crate) async fn doctor(args: &DoctorArgs) -> ExitCode {
         }
         Err(text) => line(false, "mock cluster", text),
     }
-    let python = which("python3");
+    super::brokers::doctor(args.timing).await;
+    let python = crate::which("python3");
     let text = python.as_ref().map_or_else(
         || "Python readers (ktables) need Python 3.10 or later with venv".to_owned(),
         |path| match version_of(path) {
@@ -248,7 +250,7 @@ pub(crate) async fn doctor(args: &DoctorArgs) -> ExitCode {
         },
     );
     line(python.is_some(), "python3", text);
-    let uv = which("uv");
+    let uv = crate::which("uv");
     say::out(&format!(
         "{} {:18} {}",
         if uv.is_some() { "ok     " } else { "absent " },
@@ -320,13 +322,6 @@ fn version_of(python: &std::path::Path) -> Option<String> {
     (output.status.success() && !said.is_empty()).then_some(said)
 }
 
-fn which(tool: &str) -> Option<std::path::PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path)
-        .map(|folder| folder.join(tool))
-        .find(|candidate| candidate.is_file())
-}
-
 /// `adapter check`.
 pub(crate) async fn adapter_check(args: AdapterCheckArgs) -> Result<ExitCode, SuiteError> {
     let config = Config::load(args.settings.config.as_deref())?;
@@ -339,14 +334,16 @@ pub(crate) async fn adapter_check(args: AdapterCheckArgs) -> Result<ExitCode, Su
         .remove(0);
     let command = shlex::try_join(args.command.iter().map(String::as_str)).map_err(SuiteError::Quote)?;
     let launch = Launch::adapter(&command, args.kind.into()).map_err(SuiteError::Reader)?;
+    let program = std::env::current_exe().map_err(|source| SuiteError::Io {
+        what: "find this binary",
+        source,
+    })?;
     let order = Order {
         plan,
         launch,
+        cluster: ClusterKind::Mock,
+        clusters: Clusters::new(program, out.folder.clone(), None),
         folder: out.folder.join("adapter-check"),
-        program: std::env::current_exe().map_err(|source| SuiteError::Io {
-            what: "find this binary",
-            source,
-        })?,
         expected: None,
         exclusive: true,
         limits: config.project.limits,
@@ -359,6 +356,7 @@ pub(crate) async fn adapter_check(args: AdapterCheckArgs) -> Result<ExitCode, Su
         source,
     })?;
     let checked = paces::check(&order, &recorder).await;
+    order.clusters.shutdown().await;
     spawner.shut_down().await;
     recorder.flush().map_err(|source| SuiteError::Io {
         what: "write the history",

@@ -2,6 +2,7 @@
 
 mod accept;
 mod args;
+mod brokers;
 mod cache;
 mod config;
 mod error;

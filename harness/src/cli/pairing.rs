@@ -6,9 +6,11 @@ use brokerfall_report::history::{Declares, Phase, ReaderInfo};
 use brokerfall_report::protocol::Kind;
 use brokerfall_report::report::{RunReport, SkipReport};
 
-use super::args::RunArgs;
+use super::args::{ClusterArg, RunArgs};
 use super::error::SuiteError;
 use super::say;
+use crate::cluster::ClusterKind;
+use crate::cluster::process::{KAFKA, Kit, KitError, KitOptions};
 use crate::reader::Launch;
 use crate::reader::catalogue::{ReaderError, Readers};
 use crate::reader::claims::{Claim, PORT_VARIABLE};
@@ -24,6 +26,7 @@ const BUNDLED: &str = "bundled";
 pub(crate) struct Pair {
     pub(crate) plan: Plan,
     pub(crate) launch: Launch,
+    pub(crate) cluster: ClusterKind,
     /// Reason and remedy, when the pair cannot be carried out here.
     pub(crate) skip: Option<(String, String)>,
 }
@@ -120,17 +123,19 @@ pub(crate) fn readers(args: &RunArgs, program: &Path) -> Result<Vec<Asked>, Suit
 
 /// Every plan with every reader that it suits, reader by reader. A plan does not suit a reader of another kind, nor one
 /// whose manifest names other scenarios; what cluster or reader lack is a named skip.
-pub(crate) fn pairs(plans: &[Plan], asked: &[Asked]) -> Vec<Pair> {
+pub(crate) fn pairs(plans: &[Plan], asked: &[Asked], machine: &Machine) -> Vec<Pair> {
+    suited(plans, asked)
+        .map(|(plan, launch)| pair(plan, launch, machine))
+        .collect()
+}
+
+fn suited<'a>(plans: &'a [Plan], asked: &'a [Asked]) -> impl Iterator<Item = (&'a Plan, &'a Launch)> {
     let suits =
         |plan: &Plan, launch: &Launch| plan.kinds().contains(&launch.info.kind) && launch.manifest.runs(&plan.id);
-    here(asked)
-        .flat_map(|launch| {
-            plans
-                .iter()
-                .filter(|plan| suits(plan, launch))
-                .map(|plan| pair(plan, launch))
-        })
-        .collect()
+    here(asked).flat_map(move |launch| {
+        let suited = plans.iter().filter(move |plan| suits(plan, launch));
+        suited.map(move |plan| (plan, launch))
+    })
 }
 
 fn here(asked: &[Asked]) -> impl Iterator<Item = &Launch> {
@@ -163,12 +168,7 @@ impl Asked {
     }
 }
 
-fn pair(plan: &Plan, launch: &Launch) -> Pair {
-    let by_cluster = plan
-        .unmet_by_mock()
-        .into_iter()
-        .next()
-        .map(|unmet| (unmet.reason, unmet.enable));
+fn pair(plan: &Plan, launch: &Launch, machine: &Machine) -> Pair {
     let by_reader = || {
         plan.needs()
             .iter()
@@ -181,20 +181,104 @@ fn pair(plan: &Plan, launch: &Launch) -> Pair {
                 )
             })
     };
-    let by_manifest = || {
-        (!launch.manifest.serves_on("mock")).then(|| {
-            (
-                format!("{} does not run on the mock cluster", label(&launch.info)),
-                format!("--cluster with one of {}", launch.manifest.clusters.join(", ")),
-            )
-        })
-    };
-    let skip = by_cluster.or_else(by_reader).or_else(by_manifest);
+    let (cluster, by_cluster) = machine.cluster_for(plan, launch);
     Pair {
         plan: plan.clone(),
         launch: launch.clone(),
-        skip,
+        cluster,
+        skip: by_cluster.or_else(by_reader),
     }
+}
+
+/// The clusters that the arguments allow, and what this machine has for them.
+pub(crate) struct Machine {
+    cluster: ClusterArg,
+    /// What starts Kafka's brokers, or why nothing does.
+    kit: Result<Kit, KitError>,
+}
+
+impl Machine {
+    /// Looks for Java and Kafka, where any of these pairs may need them. Blocks while Maven resolves, which only
+    /// `--cluster process` lets it do: `auto` uses what is there.
+    ///
+    /// # Errors
+    /// [`KitError`] where `--cluster process` was asked for and something failed; what is missing is a named skip.
+    pub(crate) fn look(args: &RunArgs, plans: &[Plan], asked: &[Asked], program: &Path) -> Result<Machine, SuiteError> {
+        let not_on_mock = |(plan, launch): (&Plan, &Launch)| unserved(plan, launch, ClusterKind::Mock).is_some();
+        let may_need = match args.cluster() {
+            ClusterArg::Mock => false,
+            ClusterArg::Process => true,
+            ClusterArg::Auto => suited(plans, asked).any(not_on_mock),
+        };
+        let kit = if may_need {
+            let cache = ProvisionOptions::default().cache_dir().map_err(SuiteError::Provision)?;
+            let options = KitOptions {
+                kafka: args.kafka.as_deref(),
+                cache: &cache,
+                may_download: args.cluster() == ClusterArg::Process,
+                progress: &|line| say::note(line),
+            };
+            Kit::find(&options, program)
+        } else {
+            Err(KitError::NotCached {
+                version: KAFKA.to_owned(),
+            })
+        };
+        match kit {
+            Err(cause) if args.cluster() == ClusterArg::Process && !cause.is_missing() => Err(SuiteError::Kit(cause)),
+            kit => Ok(Machine {
+                cluster: args.cluster(),
+                kit,
+            }),
+        }
+    }
+
+    /// What starts Kafka's brokers, where one of these pairs runs on them.
+    pub(crate) fn kit_for(&self, pairs: &[Pair]) -> Option<&Kit> {
+        let used = pairs
+            .iter()
+            .any(|pair| pair.cluster == ClusterKind::Process && pair.skip.is_none());
+        self.kit.as_ref().ok().filter(|_| used)
+    }
+
+    /// The cluster for a pair: the fastest that can serve it, or the first with the reason why none can.
+    fn cluster_for(&self, plan: &Plan, launch: &Launch) -> (ClusterKind, Option<(String, String)>) {
+        let allowed: &[ClusterKind] = match self.cluster {
+            ClusterArg::Auto => &[ClusterKind::Mock, ClusterKind::Process],
+            ClusterArg::Mock => &[ClusterKind::Mock],
+            ClusterArg::Process => &[ClusterKind::Process],
+        };
+        let mut first = None;
+        for &cluster in allowed {
+            match unserved(plan, launch, cluster).or_else(|| self.lacks(cluster)) {
+                None => return (cluster, None),
+                Some(lack) => {
+                    first.get_or_insert((cluster, Some(lack)));
+                }
+            }
+        }
+        first.unwrap_or((ClusterKind::Mock, None))
+    }
+
+    fn lacks(&self, cluster: ClusterKind) -> Option<(String, String)> {
+        let cause = self.kit.as_ref().err().filter(|_| cluster == ClusterKind::Process)?;
+        let enable = "Java 17 or later, and Maven or KAFKA_HOME (see `brokerfall doctor`)";
+        Some((crate::chain(cause), enable.to_owned()))
+    }
+}
+
+/// Why a kind of cluster cannot serve a pair, and what would.
+fn unserved(plan: &Plan, launch: &Launch, cluster: ClusterKind) -> Option<(String, String)> {
+    let unmet = plan.unmet_by(cluster).into_iter().next();
+    if let Some(unmet) = unmet {
+        return Some((unmet.reason, unmet.enable));
+    }
+    (!launch.manifest.serves_on(cluster.name())).then(|| {
+        (
+            format!("{} does not run on the {} cluster", label(&launch.info), cluster.name()),
+            format!("--cluster with one of {}", launch.manifest.clusters.join(", ")),
+        )
+    })
 }
 
 /// `NAME@VERSION`, and the kind where the reader can be built as several.
@@ -253,6 +337,12 @@ pub(crate) fn reproduce(args: &RunArgs, pair: &Pair, seed: u64) -> String {
     if seed != 0 {
         words.extend(["--seed".into(), seed.to_string()]);
     }
+    if pair.cluster == ClusterKind::Process {
+        words.extend(["--cluster".into(), pair.cluster.name().into()]);
+        if let Some(kafka) = &args.kafka {
+            words.extend(["--kafka".into(), kafka.clone()]);
+        }
+    }
     words
         .iter()
         .map(|word| shlex::try_quote(word).map_or_else(|_| word.clone(), |quoted| quoted.into_owned()))
@@ -285,6 +375,19 @@ pub(crate) fn deciding_words(args: &RunArgs) -> Vec<String> {
     }
     for folder in &args.readers_dirs {
         option("--readers-dir", &folder.to_string_lossy());
+    }
+    if args.cluster() != ClusterArg::Auto {
+        option(
+            "--cluster",
+            if args.cluster() == ClusterArg::Mock {
+                "mock"
+            } else {
+                "process"
+            },
+        );
+    }
+    if let Some(kafka) = &args.kafka {
+        option("--kafka", kafka);
     }
     if args.seed != 0 {
         option("--seed", &args.seed.to_string());

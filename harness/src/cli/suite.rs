@@ -18,9 +18,11 @@ use super::config::Config;
 use super::error::SuiteError;
 use super::journal::{Asked as AskedRun, Header, Journal, Resumed};
 use super::out::{Out, run_folder};
-use super::pairing::{self, Asked, Pair};
+use super::pairing::{self, Asked, Machine, Pair};
 use super::progress::Progress;
 use super::{say, signals};
+use crate::cluster::ClusterKind;
+use crate::cluster::clusters::Clusters;
 use crate::process::Spawner;
 use crate::reader::manifest::ManifestLimits;
 use crate::reader::provision::Fnv;
@@ -34,7 +36,7 @@ use crate::verdict;
 struct Suite {
     args: RunArgs,
     out: Out,
-    program: PathBuf,
+    clusters: Clusters,
     /// Known failures by reader name.
     known: BTreeMap<String, KnownFailing>,
     /// Accepted exceptions by reader name.
@@ -47,13 +49,16 @@ struct Suite {
     cancel: Cancel,
 }
 
+/// Runs at a time for each core where the user does not say: a run waits for its reader most of the time.
+const RUNS_PER_CORE: usize = 2;
+
 /// Runs the suite that the arguments ask for.
 pub(crate) async fn run(mut args: RunArgs) -> Result<ExitCode, SuiteError> {
     let config = Config::load(args.settings.config.as_deref())?;
     config.apply(&mut args)?;
     let root = config.out(args.out.clone());
     let jobs = args.jobs.map_or_else(
-        || std::thread::available_parallelism().map_or(2, usize::from),
+        || RUNS_PER_CORE * std::thread::available_parallelism().map_or(1, usize::from),
         usize::from,
     );
     if args.keep_up && jobs != 1 {
@@ -78,16 +83,31 @@ pub(crate) async fn run(mut args: RunArgs) -> Result<ExitCode, SuiteError> {
         asked = provisioning => {
             asked.map_err(SuiteError::Provisioning)??
         }
-        signal = run::cancelled(&mut cancel) => {
-            say::note(&format!("{signal} came before the first run: nothing was judged"));
-            return Ok(ExitCode::NothingJudged);
-        }
+        signal = run::cancelled(&mut cancel) => return Ok(before_the_first_run(signal)),
     };
     pairing::add_claims(&mut asked, &config.project.claims, jobs)?;
-    let mut pairs = pairing::pairs(&plans, &asked);
+    let looking = {
+        let (args, plans, asked, program) = (args.clone(), plans.clone(), asked.clone(), program.clone());
+        tokio::task::spawn_blocking(move || Machine::look(&args, &plans, &asked, &program))
+    };
+    let machine = tokio::select! {
+        machine = looking => machine.map_err(SuiteError::Provisioning)??,
+        signal = run::cancelled(&mut cancel) => return Ok(before_the_first_run(signal)),
+    };
+    let mut pairs = pairing::pairs(&plans, &asked, &machine);
     if args.last_failed {
         keep_last_failed(&mut pairs, &root)?;
     }
+    let kit = match machine.kit_for(&pairs) {
+        Some(kit) => {
+            tokio::select! {
+                prepared = kit.prepare(&|line| say::note(line)) => prepared.map_err(SuiteError::Kit)?,
+                signal = run::cancelled(&mut cancel) => return Ok(before_the_first_run(signal)),
+            }
+            Some(kit.clone())
+        }
+        None => None,
+    };
     let away: Vec<RunReport> = asked.iter().filter_map(Asked::skipped).collect();
     if pairs.is_empty() && away.is_empty() {
         return Err(SuiteError::Usage(pairing::nothing_to_run(&plans, &asked)));
@@ -134,8 +154,8 @@ pub(crate) async fn run(mut args: RunArgs) -> Result<ExitCode, SuiteError> {
     let suite = Arc::new(Suite {
         progress: Progress::new(total),
         args,
+        clusters: Clusters::new(program, out.folder.clone(), kit),
         out,
-        program,
         known,
         expected,
         done: AtomicUsize::new(earlier),
@@ -143,10 +163,8 @@ pub(crate) async fn run(mut args: RunArgs) -> Result<ExitCode, SuiteError> {
         limits: config.project.limits,
         cancel,
     });
-    if suite.args.cluster == ClusterArg::Auto {
-        suite
-            .progress
-            .say("cluster mock (--cluster auto): the fastest that there is, and so far the only one");
+    if suite.args.cluster() == ClusterArg::Auto {
+        suite.progress.say(&chosen(&pairs));
     }
     #[expect(
         clippy::disallowed_methods,
@@ -169,6 +187,7 @@ pub(crate) async fn run(mut args: RunArgs) -> Result<ExitCode, SuiteError> {
         runs,
         stale,
     );
+    suite.clusters.shutdown().await;
     spawner.shut_down().await;
     write(&suite, &report)?;
     if ran + earlier < total {
@@ -183,6 +202,11 @@ pub(crate) async fn run(mut args: RunArgs) -> Result<ExitCode, SuiteError> {
         return Ok(ExitCode::NothingJudged);
     }
     Ok(report.exit_code())
+}
+
+fn before_the_first_run(signal: &str) -> ExitCode {
+    say::note(&format!("{signal} came before the first run: nothing was judged"));
+    ExitCode::NothingJudged
 }
 
 /// This binary: the mock cluster and the bundled readers are hidden subcommands of it.
@@ -200,6 +224,22 @@ fn by_reader<T>(
 ) -> Result<BTreeMap<String, T>, SuiteError> {
     let names: BTreeSet<&String> = pairs.iter().map(|pair| &pair.launch.info.name).collect();
     names.into_iter().map(|name| Ok((name.clone(), file(name)?))).collect()
+}
+
+/// Which clusters `--cluster auto` has taken, and why.
+fn chosen(pairs: &[Pair]) -> String {
+    let on = |cluster| {
+        pairs
+            .iter()
+            .filter(|pair| pair.cluster == cluster && pair.skip.is_none())
+            .count()
+    };
+    match (on(ClusterKind::Mock), on(ClusterKind::Process)) {
+        (_, 0) => "cluster mock (--cluster auto): the fastest that there is".to_owned(),
+        (mock, process) => format!(
+            "cluster mock for {mock} runs, the fastest that there is; process for {process} that it cannot serve (--cluster auto)"
+        ),
+    }
 }
 
 /// How long the runs of this sitting took together, and how many an hour that makes.
@@ -248,7 +288,13 @@ fn asked_runs(
     limits: &ManifestLimits,
 ) -> Result<Vec<AskedRun>, SuiteError> {
     let mut once = Vec::new();
-    for Pair { plan, launch, skip } in pairs {
+    for Pair {
+        plan,
+        launch,
+        cluster,
+        skip,
+    } in pairs
+    {
         let io = |what| move |source| SuiteError::Io { what, source };
         let toml = plan
             .to_toml()
@@ -270,7 +316,7 @@ fn asked_runs(
             )
             .as_bytes(),
         );
-        print.part(format!("{skip:?} {limits:?}").as_bytes());
+        print.part(format!("{cluster:?} {skip:?} {limits:?}").as_bytes());
         once.push(AskedRun {
             name: format!("{} with {}", plan.id, pairing::label(&launch.info)),
             print: print.hex(),
@@ -364,7 +410,8 @@ async fn attempt(suite: &Suite, pair: Pair, index: usize, round: u32, exclusive:
     let seed = suite.args.seed.wrapping_add(u64::from(round));
     let order = Order {
         folder: suite.out.folder.join(run_folder(index, &pair.plan.id, &label)),
-        program: suite.program.clone(),
+        cluster: pair.cluster,
+        clusters: suite.clusters.clone(),
         expected: suite
             .expected
             .get(&pair.launch.info.name)

@@ -159,6 +159,21 @@ async fn exchange(stream: &mut TcpStream, frame: &[u8]) -> std::io::Result<Bytes
     Ok(answer.into_inner().freeze())
 }
 
+/// Sends one request over a connection of its own.
+///
+/// # Errors
+/// Those of [`DirectConnection::open`] and [`DirectConnection::ask`].
+pub async fn ask<R: Request>(
+    address: SocketAddr,
+    client: &'static str,
+    version: i16,
+    request: &R,
+    within: Duration,
+) -> Result<R::Response, DirectError> {
+    let mut connection = DirectConnection::open(address, client, within).await?;
+    connection.ask(version, request, within).await
+}
+
 /// Asks one broker for the metadata of these topics (all when empty). Creates no topic.
 ///
 /// # Errors
@@ -176,8 +191,7 @@ pub async fn metadata(
     let request = MetadataRequest::default()
         .with_topics(if topics.is_empty() { None } else { Some(wanted) })
         .with_allow_auto_topic_creation(false);
-    let mut connection = DirectConnection::open(address, client, within).await?;
-    connection.ask(METADATA_VERSION, &request, within).await
+    ask(address, client, METADATA_VERSION, &request, within).await
 }
 
 /// Asks one broker which node coordinates a group; `None` while none does.
@@ -191,8 +205,7 @@ pub async fn coordinator(
     within: Duration,
 ) -> Result<Option<NodeId>, DirectError> {
     let request = FindCoordinatorRequest::default().with_key(StrBytes::from_string(group.to_owned()));
-    let mut connection = DirectConnection::open(address, client, within).await?;
-    let answer = connection.ask(FIND_COORDINATOR_VERSION, &request, within).await?;
+    let answer = ask(address, client, FIND_COORDINATOR_VERSION, &request, within).await?;
     Ok((answer.error_code == 0).then_some(answer.node_id.0))
 }
 

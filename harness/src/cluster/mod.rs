@@ -1,20 +1,55 @@
 //! Clusters: what a reader reads from, and what broker faults strike.
 //!
-//! One trait; [`mock`] is the embedded default, [`direct`] how harness and oracle speak to a broker's direct listener.
-//! What a plan needs and a cluster lacks is asked before anything starts (`scenario/needs.rs`). Deliberately not here:
+//! One trait; [`mock`] is the embedded default, [`process`] is Apache Kafka itself, [`clusters`] brings either up for a run
+//! and takes it back; [`direct`] is how harness and oracle speak to a broker's direct listener. What a plan needs and a
+//! cluster lacks is asked before anything starts (`scenario/needs.rs`). Deliberately not here:
 //! anything between reader and broker (that is `link`), and anything that reads the log (that is `oracle`).
 
+pub mod clusters;
 pub mod direct;
 pub mod mock;
+pub mod process;
 
 use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use brokerfall_report::history::ClusterInfo;
 
+use crate::ports::Port;
+
 /// A broker's node id, from 1.
 pub type NodeId = i32;
+
+/// The clusters that there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ClusterKind {
+    /// librdkafka's mock cluster.
+    Mock,
+    /// Apache Kafka as JVM processes.
+    Process,
+}
+
+impl ClusterKind {
+    /// As `--cluster`, manifests and reports name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            ClusterKind::Mock => "mock",
+            ClusterKind::Process => "process",
+        }
+    }
+}
+
+/// What only some clusters can do. Where one cannot, a fault imitates it, and says so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ability {
+    /// Stop one broker in its tracks and let it go on.
+    PauseBroker,
+    /// Delete the oldest records of a log without writing to it.
+    DeleteRecords,
+}
 
 /// A running cluster.
 #[async_trait]
@@ -33,6 +68,30 @@ pub trait Cluster: Send + Sync {
             .collect::<Vec<_>>()
             .join(",")
     }
+
+    /// What the link stands in front of, in order of node id: the listeners for readers.
+    fn upstreams(&self) -> Vec<(NodeId, SocketAddr)> {
+        self.brokers()
+    }
+
+    /// The ports that the brokers tell readers, one for each of the [`Cluster::upstreams`]: there the link listens. Empty
+    /// where brokers tell their direct addresses; then the link chooses ports, and writes them into the answers.
+    fn advertised(&self) -> Vec<Arc<Port>> {
+        Vec::new()
+    }
+
+    /// True when it is librdkafka's mock, whose answers the link cures.
+    fn emulated(&self) -> bool {
+        false
+    }
+
+    /// Whether it can do this.
+    fn can(&self, _ability: Ability) -> bool {
+        false
+    }
+
+    /// From now on what its brokers log goes to a folder, where it is kept at all.
+    fn log_to(&self, _folder: &Path) {}
 
     /// Creates a topic and returns when every partition has a leader.
     ///
@@ -55,7 +114,42 @@ pub trait Cluster: Send + Sync {
     /// [`ClusterError::Refused`], or [`ClusterError::TimedOut`] when it does not serve in time.
     async fn start_broker(&self, node: NodeId) -> Result<String, ClusterError>;
 
-    /// The brokers that are up, in order of node id.
+    /// Stops a broker in its tracks (SIGSTOP): its connections stay open and nothing is answered. Returns when it stands
+    /// still, with what shows that.
+    ///
+    /// # Errors
+    /// [`ClusterError::Refused`] for a broker that is down or unknown, or without [`Ability::PauseBroker`];
+    /// [`ClusterError::TimedOut`] when it goes on.
+    async fn pause_broker(&self, node: NodeId) -> Result<String, ClusterError> {
+        Err(self.cannot(format!("pause broker {node}")))
+    }
+
+    /// Lets a paused broker go on (SIGCONT). Returns when it answers Metadata.
+    ///
+    /// # Errors
+    /// As for [`Cluster::pause_broker`].
+    async fn resume_broker(&self, node: NodeId) -> Result<String, ClusterError> {
+        Err(self.cannot(format!("resume broker {node}")))
+    }
+
+    /// Deletes the records of a partition below an offset, as retention does. Returns when the log starts there.
+    ///
+    /// # Errors
+    /// [`ClusterError::Refused`] when the log ends before it, or without [`Ability::DeleteRecords`].
+    async fn delete_records(&self, topic: &str, partition: u32, before: u64) -> Result<String, ClusterError> {
+        Err(self.cannot(format!("delete {topic}-{partition} below {before}")))
+    }
+
+    /// The answer to what it cannot do.
+    fn cannot(&self, command: String) -> ClusterError {
+        ClusterError::Refused {
+            cluster: if self.emulated() { "mock" } else { "process" },
+            command,
+            answer: "it cannot".to_owned(),
+        }
+    }
+
+    /// The brokers that are up, in order of node id. A paused broker is up.
     fn live(&self) -> Vec<NodeId>;
 
     /// Makes a broker that is up the leader of a partition. Returns when Metadata on a direct listener names it, with what
@@ -105,7 +199,7 @@ pub trait Cluster: Send + Sync {
 }
 
 /// A topic to create.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TopicSpec {
     /// Topic name.
     pub name: String,
@@ -116,6 +210,14 @@ pub struct TopicSpec {
     /// Brokers that hold its replicas, and of which its partitions' leaders are taken in turn; empty leaves it to the
     /// cluster.
     pub brokers: Vec<NodeId>,
+    /// It is compacted.
+    pub compacted: bool,
+    /// `retention.ms`; absent means for ever.
+    pub retention_ms: Option<u64>,
+    /// `retention.bytes` of a partition; absent means no limit.
+    pub retention_bytes: Option<u64>,
+    /// `segment.bytes`; absent leaves it to the cluster.
+    pub segment_bytes: Option<u64>,
 }
 
 /// Why a cluster could not do something.
@@ -161,6 +263,12 @@ pub enum ClusterError {
         /// The last value seen.
         last_seen: String,
     },
+    /// No ports for its brokers.
+    #[error("no ports for the cluster's brokers")]
+    Ports(#[from] crate::ports::PortError),
+    /// What starts its brokers is missing.
+    #[error("the cluster's brokers cannot be started here")]
+    Kit(#[from] process::KitError),
     /// Its process could not be put under watch.
     #[error("failed to watch over the cluster's process")]
     Watch(#[from] crate::process::SpawnError),

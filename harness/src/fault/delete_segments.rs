@@ -4,6 +4,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use super::{Fault, FaultError, Heal, Injected, place};
+use crate::cluster::Ability;
 use crate::run::rig::Rig;
 
 /// `delete-segments = { topic = "orders" }`.
@@ -51,7 +52,7 @@ impl Fault for DeleteSegments {
 
     async fn inject(&self, rig: &Rig, _name: &str) -> Result<Injected, FaultError> {
         let (topic, partitions) = rig.chosen(self.topic.as_deref(), self.partition);
-        let mark = rig.recorder.mark();
+        let mark = rig.mark();
         let mut proofs = Vec::new();
         for &partition in &partitions {
             let before = rig.oracle.watermarks(&topic, partition).await?;
@@ -63,9 +64,13 @@ impl Fault for DeleteSegments {
                     .unwrap_or(before.0)
             });
             let wanted = reader + self.past_reader_by;
-            rig.oracle
-                .fill_past(&topic, partition, wanted.saturating_sub(1))
-                .await?;
+            if rig.cluster.can(Ability::DeleteRecords) {
+                delete(rig, &topic, partition, wanted).await?;
+            } else {
+                rig.oracle
+                    .fill_past(&topic, partition, wanted.saturating_sub(1))
+                    .await?;
+            }
             let after = rig.oracle.watermarks(&topic, partition).await?;
             if after.0 < wanted {
                 return Err(FaultError::NotProven {
@@ -98,6 +103,19 @@ impl Fault for DeleteSegments {
             heal: Box::new(Deleted {}),
         })
     }
+}
+
+/// Deletes what stands below an offset. Where the log ends before it, as that of a reader that has read everything, records
+/// are written first: a broker deletes none that are not there.
+async fn delete(rig: &Rig, topic: &str, partition: u32, below: u64) -> Result<(), FaultError> {
+    let (_, end) = rig.oracle.watermarks(topic, partition).await?;
+    if end < below && !rig.plan.quiet() {
+        rig.oracle.produce(topic, partition, below - end).await?;
+    }
+    // What the oracle has not read before it is gone, nobody could tell of afterwards.
+    rig.oracle.scan(topic, partition).await?;
+    rig.cluster.delete_records(topic, partition, below).await?;
+    Ok(())
 }
 
 /// What is deleted stays deleted: there is nothing to take back, and nothing that stays in force.

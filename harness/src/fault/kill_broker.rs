@@ -156,10 +156,9 @@ struct Dead {
 #[async_trait]
 impl Heal for Dead {
     async fn heal(self: Box<Self>, rig: &Rig) -> Result<String, FaultError> {
-        let mut proofs = Vec::new();
-        for &node in &self.nodes {
-            proofs.push(rig.cluster.start_broker(node).await?);
-        }
+        // All at once: those of a quorum serve only when most of them are back.
+        let started = self.nodes.iter().map(|node| rig.cluster.start_broker(*node));
+        let proofs = futures::future::try_join_all(started).await?;
         for &node in &self.nodes {
             rig.link.broker_back(node, PROOF).await?;
         }

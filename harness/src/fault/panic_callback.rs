@@ -150,7 +150,7 @@ impl Fault for PanicCallback {
     }
 
     async fn inject(&self, rig: &Rig, _name: &str) -> Result<Injected, FaultError> {
-        let mark = rig.recorder.mark();
+        let mark = rig.mark();
         for reader in rig.readers() {
             let done = reader.ask(Command::ArmCallback(self.command()), PROOF).await?;
             if !done.ok {

@@ -254,7 +254,7 @@ pub(super) struct Cutting {
 
 impl Cutting {
     pub(super) async fn start(rig: &Rig, cut: Cut) -> Result<Injected, FaultError> {
-        let mark = rig.recorder.mark();
+        let mark = rig.mark();
         let id = rig.link.cut(cut.clone()).await?;
         let proof = match cut.mode {
             CutMode::Refuse => {

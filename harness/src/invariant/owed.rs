@@ -24,7 +24,7 @@ pub(super) fn scopes(facts: &Facts) -> Vec<Vec<usize>> {
 }
 
 /// A life and those before it on whose state it goes on.
-fn kept(facts: &Facts, patient: usize) -> Vec<usize> {
+pub(super) fn kept(facts: &Facts, patient: usize) -> Vec<usize> {
     let Some(life) = facts.lives().get(patient) else {
         return Vec::new();
     };

@@ -101,7 +101,7 @@ fn not_applied(facts: &Facts, asked: &Asked, at: Moment, life: usize) -> Option<
     let scope: Vec<usize> = if facts.kind() == Kind::Group {
         owed::scopes(facts).concat()
     } else {
-        vec![life]
+        owed::kept(facts, life)
     };
     facts.partitions().find_map(|(topic, partition, of)| {
         let given = owed::Given::new(facts, &scope, topic, partition, of);

@@ -18,6 +18,9 @@ use crate::cluster::NodeId;
 /// `client.id` of the harness's own questions through the link: evidence is about the reader, and these are left out of it.
 pub const PROBE: &str = "brokerfall-probe";
 
+/// What is on its way over loopback has arrived by then: a request that waits longer waits for the broker.
+pub const UNANSWERED_AFTER: Duration = Duration::from_millis(50);
+
 /// Between two looks at what connections are left.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
@@ -99,6 +102,9 @@ pub trait Link: Send + Sync {
             before_the_next_look(LOOK_AGAIN).await;
         }
     }
+
+    /// Connections to a broker on which a request of a reader has waited for its answer for [`UNANSWERED_AFTER`] or longer.
+    fn unanswered(&self, node: NodeId) -> u32;
 
     /// Milliseconds since a client last sent a request of this api; `None` when it never did. An empty client id means
     /// any client.
@@ -233,16 +239,9 @@ pub struct RuleCounts {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LinkError {
-    /// No free port.
-    #[error("no free port for the link on {host} between {from} and {to} (other runs hold them; lower --jobs)")]
-    NoPort {
-        /// Loopback address.
-        host: String,
-        /// First port tried.
-        from: u16,
-        /// Last port tried.
-        to: u16,
-    },
+    /// No port to listen on.
+    #[error("no port for the link")]
+    Port(#[from] crate::ports::PortError),
     /// The broker is not one of the link's.
     #[error("the link stands in front of no broker {node}")]
     NoBroker {

@@ -44,6 +44,9 @@ type NextId = Arc<tokio::sync::Mutex<u64>>;
 /// How long the oracle tries again where the caller does not say.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// A broker that is stopped takes a question and never answers; one that runs answers in a millisecond.
+const STANDS_STILL_AFTER: Duration = Duration::from_millis(500);
+
 /// Between two attempts at reading.
 const RETRY_EVERY: Duration = Duration::from_millis(5);
 
@@ -306,31 +309,37 @@ impl Oracle {
     }
 
     /// Records the log end of every partition as what `member`, which is about to start, must reach. Of a partition whose
-    /// leader is down it is the end that is known from before: nobody can have written since.
+    /// leader is down or stands still it is the end that is known from before: nobody can have written since.
     ///
     /// # Errors
     /// As for [`Oracle::watermarks`].
     pub async fn targets(&self, member: &str) -> Result<Vec<LogEnd>, OracleError> {
-        let mut ends = Vec::new();
-        for (topic, partition) in self.keys() {
-            let known = self.shared.recorder.with(|facts| facts.log_end(&topic, partition));
-            let offset = match (self.shared.watermarks_once(&(topic.clone(), partition)).await, known) {
-                (Ok((_, end)), _) => end,
-                (Err(cause), Some(end)) if cause.nobody_there() => end,
-                // Leaders move, and connections break: what can be asked again is.
-                (Err(_), _) => self.watermarks(&topic, partition).await?.1,
-            };
-            ends.push(LogEnd {
-                topic,
-                partition,
-                offset,
-            });
-        }
+        // All at once: whoever stands still is waited for once.
+        let ends = self.keys().into_iter().map(|key| self.target(key));
+        let ends = futures::future::try_join_all(ends).await?;
         self.shared.recorder.record(Event::Targets {
             member: member.to_owned(),
             ends: ends.clone(),
         });
         Ok(ends)
+    }
+
+    async fn target(&self, (topic, partition): PartitionKey) -> Result<LogEnd, OracleError> {
+        let known = self.shared.recorder.with(|facts| facts.log_end(&topic, partition));
+        let key = (topic.clone(), partition);
+        let asked = tokio::time::timeout(STANDS_STILL_AFTER, self.shared.watermarks_once(&key));
+        let offset = match (asked.await, known) {
+            (Ok(Ok((_, end))), _) => end,
+            (Ok(Err(cause)), Some(end)) if cause.nobody_there() => end,
+            (Err(_), Some(end)) => end,
+            // Leaders move, and connections break: what can be asked again is.
+            _ => self.watermarks(&topic, partition).await?.1,
+        };
+        Ok(LogEnd {
+            topic,
+            partition,
+            offset,
+        })
     }
 
     /// Proves that the brokers serve: asks who leads, then reads watermarks and the last record of every partition, over

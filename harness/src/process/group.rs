@@ -1,5 +1,7 @@
 //! A child's process group, named so that a recycled pid is never mistaken for it.
 
+use std::collections::HashSet;
+
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
@@ -66,9 +68,26 @@ impl Group {
         strays.cloned().collect()
     }
 
+    /// Processes that have nothing to do with this child now, by pid. None of them can come to: what descends from the child
+    /// is another process.
+    pub fn others(&self) -> HashSet<u32> {
+        let all = proc::all();
+        let ours: HashSet<u32> = self.members_of(&all).iter().map(|stat| stat.pid).collect();
+        let strays: HashSet<u32> = self.strays_of(&all).iter().map(|stat| stat.pid).collect();
+        let pids = all.iter().map(|stat| stat.pid);
+        pids.filter(|pid| !ours.contains(pid) && !strays.contains(pid))
+            .collect()
+    }
+
     /// Members and strays, named.
     pub fn left(&self) -> Vec<Process> {
-        let all = proc::all();
+        self.left_beside(&HashSet::new())
+    }
+
+    /// The same, without a look at those in `others`, which were listed not long before: pids are given in turn, so that
+    /// the number of one that has ended since is not back so soon.
+    pub fn left_beside(&self, others: &HashSet<u32>) -> Vec<Process> {
+        let all = proc::all_but(others);
         let members = self.members_of(&all);
         members
             .into_iter()

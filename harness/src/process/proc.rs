@@ -1,5 +1,6 @@
 //! What `/proc` says of a process. Every function answers "gone" where there is no `/proc`.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 
 /// `/proc` counts CPU time in units of `USER_HZ`, which is 100 on every Linux that Rust supports.
@@ -74,12 +75,18 @@ pub fn stat(pid: u32) -> Option<Stat> {
 
 /// Every process there is now.
 pub fn all() -> Vec<Stat> {
+    all_but(&HashSet::new())
+}
+
+/// The same, without reading those that the caller knows already: a listing reads one file per process.
+pub fn all_but(known: &HashSet<u32>) -> Vec<Stat> {
     let Ok(entries) = std::fs::read_dir("/proc") else {
         return Vec::new();
     };
     entries
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter(|pid| !known.contains(pid))
         .filter_map(stat)
         .collect()
 }

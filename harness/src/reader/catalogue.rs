@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn bundled_suite_is_six_readers_that_need_no_environment() {
+    fn bundled_suite_is_seven_readers_that_need_no_environment() {
         let cache = tempfile::tempdir().unwrap();
         let readers = Readers::load(&[]).unwrap();
         let launches = readers.resolve("bundled", &options(cache.path())).unwrap();
@@ -414,6 +414,7 @@ mod tests {
                 "reference-assign",
                 "reference-group",
                 "reference-table",
+                "reference-table-stored",
                 "teaching-callback-fatal",
                 "teaching-consume-once",
                 "teaching-reset-latest"
@@ -423,7 +424,8 @@ mod tests {
             assert_eq!(launch.command, ["/bin/brokerfall", "reader", launch.info.name.as_str()]);
             assert_eq!(launch.info.source, "bundled");
             let teaching = launch.info.name.starts_with("teaching-");
-            assert_eq!(!launch.manifest.scenarios.is_empty(), teaching);
+            let chosen = teaching || launch.info.name == "reference-table-stored";
+            assert_eq!(!launch.manifest.scenarios.is_empty(), chosen);
             let within = if teaching { 5 } else { 20 };
             assert_eq!(
                 launch.manifest.limits.within,

@@ -12,11 +12,12 @@ use brokerfall_report::protocol::{Kind, RECORDS_IDS, RECORDS_OFFSETS, STATE};
 use serde::{Deserialize, Serialize};
 
 use super::claims::Claim;
+use super::validate::{ARM_CALLBACK, ARM_CALLBACK_DELAY, holds};
 use crate::scenario::duration;
 
 /// Every capability of adapter protocol v1: the optional events and commands by name, and the optional parts of
 /// `records` and `heartbeat`, and whether local state is kept.
-pub const CAPABILITIES: [&str; 17] = [
+pub const CAPABILITIES: [&str; 18] = [
     "rebalanced",
     "reset",
     "committed",
@@ -25,7 +26,8 @@ pub const CAPABILITIES: [&str; 17] = [
     "snapshot",
     "barrier",
     "wait_caught_up",
-    "arm_callback",
+    ARM_CALLBACK,
+    ARM_CALLBACK_DELAY,
     "commit",
     "restart",
     "returned",
@@ -270,7 +272,7 @@ impl Manifest {
     pub fn can(&self, capability: &str) -> Option<bool> {
         self.capabilities
             .as_ref()
-            .map(|all| all.iter().any(|one| one == capability))
+            .map(|all| holds(all.iter().map(String::as_str), capability))
     }
 
     /// Whether it can use this kind of cluster.

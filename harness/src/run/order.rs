@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use brokerfall_report::history::{Expect, ExpectedException, HISTORY_FORMAT, Limit, Limits, Opened};
 use brokerfall_report::protocol::Kind;
 
+use crate::cluster::ClusterKind;
+use crate::cluster::clusters::Clusters;
 use crate::history::limits::{CPU_CORES, ERRORS_PER_S, REQUESTS_PER_S, STOP_GRACE_MS, WITHIN_MS};
 use crate::reader::Launch;
 use crate::reader::manifest::ManifestLimits;
@@ -18,10 +20,12 @@ pub struct Order {
     pub plan: Plan,
     /// To whom.
     pub launch: Launch,
+    /// On what.
+    pub cluster: ClusterKind,
+    /// What brings the cluster up.
+    pub clusters: Clusters,
     /// Folder of the run's artifacts; made when it is missing.
     pub folder: PathBuf,
-    /// The binary with the hidden subcommands.
-    pub program: PathBuf,
     /// Exceptions that were accepted for this reader in this scenario; absent where nobody has accepted any yet.
     pub expected: Option<Vec<ExpectedException>>,
     /// Limits that the user's brokerfall.toml sets.
@@ -37,8 +41,11 @@ pub struct Order {
     pub keep_up: bool,
 }
 
-/// Session timeout on the mock cluster where the scenario sets none, milliseconds.
-const MOCK_SESSION_MS: u64 = 6_000;
+/// The consumer group of every run. One name serves all: each run has a cluster that is as good as new, so that none
+/// inherits another's commits.
+pub(crate) const GROUP: &str = "brokerfall";
+/// Session timeout where the scenario sets none, milliseconds.
+const SESSION_MS: u64 = 6_000;
 /// Rise of memory over an outage, MiB: known-good readers (librdkafka, aiokafka under ktables) rose by at most 0.15 over
 /// outages of 20 s; a collector of garbage may let more pass before it runs.
 const MEMORY_MIB: f64 = 16.0;
@@ -51,10 +58,9 @@ impl Order {
         self.folder.join("history.jsonl")
     }
 
-    /// The consumer group of the run. One name serves all: each run has a cluster of its own, so that none inherits
-    /// another's commits.
+    /// The consumer group of the run, for readers of a kind that has one.
     pub fn group(&self) -> Option<String> {
-        (self.launch.info.kind == Kind::Group).then(|| "brokerfall".to_owned())
+        (self.launch.info.kind == Kind::Group).then(|| GROUP.to_owned())
     }
 
     /// The first event of the history.
@@ -102,7 +108,7 @@ impl Order {
     }
 
     /// Session timeout of the group, milliseconds; absent for kinds without one. The mock cluster makes every join but
-    /// the first wait the whole session timeout, so that its default is short there: 6 s is the least that a real
+    /// the first wait the whole session timeout, so that its default is short: 6 s is the least that a real
     /// broker allows (`group.min.session.timeout.ms`).
     pub fn session_ms(&self) -> Option<u64> {
         let asked = self
@@ -110,7 +116,7 @@ impl Order {
             .reader
             .session
             .map(|session| u64::try_from(session.as_millis()).unwrap_or(u64::MAX));
-        asked.or_else(|| self.group().map(|_| MOCK_SESSION_MS))
+        asked.or_else(|| self.group().map(|_| SESSION_MS))
     }
 
     /// Scenario before brokerfall.toml before manifest before default.

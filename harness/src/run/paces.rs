@@ -16,6 +16,7 @@ use crate::history::facts::Facts;
 use crate::history::recorder::Recorder;
 use crate::invariant;
 use crate::reader::host::{HostError, ReaderProcess};
+use crate::reader::validate::{ARM_CALLBACK_DELAY, holds};
 
 /// The plan that every adapter is checked on: two partitions, values and tombstones, nothing injected.
 pub const PLAN: &str = r#"# An adapter is driven through its paces.
@@ -168,7 +169,7 @@ async fn drive(rig: &Rig, paces: &mut Paces) -> Result<(), RunError> {
         "one on every partition",
         format!("nothing new on {missing:?} (flush `records` every 100 ms)"),
     );
-    let has = |name: &str| capabilities.iter().any(|known| known == name);
+    let has = |name: &str| holds(capabilities.iter().map(String::as_str), name);
     commands(rig, &reader, paces, &has).await?;
     rig.recorder.record(Event::Quiet);
     if has("snapshot") && kind == Kind::Table {
@@ -235,7 +236,6 @@ async fn commands(
     paces: &mut Paces,
     has: &impl Fn(&str) -> bool,
 ) -> Result<(), RunError> {
-    let recorder = &rig.recorder;
     if has("barrier") {
         let answer = reader.ask(Command::Barrier { timeout_ms: 5_000 }, PACE).await;
         if let Some(done) = paces.answer("barrier is answered", answer) {
@@ -247,7 +247,7 @@ async fn commands(
             );
         }
     }
-    if has("arm_callback") {
+    if has(ARM_CALLBACK_DELAY) {
         let callback = if rig.launch.info.kind == Kind::Table {
             Callback::OnSet
         } else {
@@ -263,7 +263,7 @@ async fn commands(
             },
             times: Times::Count(1),
         };
-        let mark = recorder.mark();
+        let mark = rig.mark();
         let answer = reader.ask(Command::ArmCallback(arm), PACE).await;
         if paces.answer("arm_callback is answered", answer).is_some() {
             rig.oracle.sentinel(2).await?;
@@ -277,7 +277,7 @@ async fn commands(
         }
     }
     if has("commit") {
-        let mark = recorder.mark();
+        let mark = rig.mark();
         let answer = reader.ask(Command::Commit, PACE).await;
         if paces.answer("commit is answered", answer).is_some() {
             let seen = comes(rig, |facts| facts.commits().iter().any(|commit| commit.at.n >= mark)).await;

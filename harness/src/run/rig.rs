@@ -12,6 +12,7 @@ use tokio::task::JoinHandle;
 
 use super::millis;
 use super::order::Order;
+use crate::cluster::clusters::Lease;
 use crate::cluster::{Cluster, NodeId, direct};
 use crate::fault::{FaultError, Heal, PROOF};
 use crate::history::recorder::Recorder;
@@ -47,6 +48,8 @@ pub struct Rig {
     neutral: Launch,
     /// Cluster.
     pub cluster: Arc<dyn Cluster>,
+    /// The run's hold on it.
+    pub(super) lease: Lease,
     /// Link.
     pub link: Arc<dyn Link>,
     /// Oracle.
@@ -102,18 +105,13 @@ pub(super) enum Released<'a> {
 
 impl Rig {
     /// A rig without readers.
-    pub fn new(
-        order: &Order,
-        cluster: Arc<dyn Cluster>,
-        link: Arc<dyn Link>,
-        oracle: Arc<Oracle>,
-        recorder: Recorder,
-    ) -> Self {
+    pub fn new(order: &Order, lease: Lease, link: Arc<dyn Link>, oracle: Arc<Oracle>, recorder: Recorder) -> Self {
         Self {
             plan: order.plan.clone(),
             launch: order.launch.clone(),
-            neutral: Launch::neutral(&order.program),
-            cluster,
+            neutral: Launch::neutral(order.clusters.program()),
+            cluster: lease.cluster.clone(),
+            lease,
             link,
             oracle,
             group: order.group(),

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use brokerfall_report::history::{ClusterInfo, Event, FailureOf, Stage};
 
-use super::order::Order;
+use super::order::{GROUP, Order};
 use super::rig::Rig;
-use crate::cluster::mock::MockCluster;
-use crate::cluster::{Cluster, ClusterError, TopicSpec};
+use crate::cluster::clusters::Wanted;
+use crate::cluster::{ClusterError, TopicSpec};
 use crate::fault::{FaultError, FaultSpec};
 use crate::history::recorder::Recorder;
 use crate::link::builtin::{BuiltinLink, LinkOptions};
@@ -77,24 +77,35 @@ fn is_ours_of_link(cause: &LinkError) -> bool {
 /// Starts cluster, link and oracle, makes the topics and writes what stands in them before the reader starts.
 pub(crate) async fn up(order: &Order, recorder: &Recorder) -> Result<Rig, RunError> {
     let plan = &order.plan;
-    let started = MockCluster::start(plan.cluster.brokers, &order.program, &order.folder).await;
-    let cluster = match started {
-        Ok(cluster) => Arc::new(cluster),
+    let wanted = Wanted {
+        kind: order.cluster,
+        brokers: plan.cluster.brokers,
+        group: GROUP,
+        folder: &order.folder,
+    };
+    let lease = match order.clusters.up(wanted).await {
+        Ok(lease) => lease,
         Err(cause) => {
             open_unborn(order, recorder);
             return Err(cause.into());
         }
     };
+    let cluster = lease.cluster.clone();
     let opened = order.opened(cluster.info(), "builtin");
     let topics = opened.topics.clone();
     recorder.record(Event::Opened(Box::new(opened)));
     recorder.record(Event::Stage(Stage::Preparing));
     let options = LinkOptions {
-        emulated: true,
+        emulated: cluster.emulated(),
         idle: plan.cluster.idle,
         seed: order.seed,
     };
-    let link = BuiltinLink::start(cluster.brokers(), recorder.clone(), options)?;
+    let (ports, upstreams) = (cluster.advertised(), cluster.upstreams());
+    let link = if ports.is_empty() {
+        BuiltinLink::start(upstreams, recorder.clone(), options)?
+    } else {
+        BuiltinLink::start_on(ports, upstreams, recorder.clone(), options)?
+    };
     for topic in &plan.topics {
         let replicas = match topic.brokers.len() {
             0 => plan.cluster.brokers,
@@ -107,6 +118,10 @@ pub(crate) async fn up(order: &Order, recorder: &Recorder) -> Result<Rig, RunErr
                 partitions,
                 replicas: topic.replicas.unwrap_or(replicas),
                 brokers: topic.brokers.clone(),
+                compacted: topic.compacted,
+                retention_ms: topic.retention.and_then(|retention| retention.ms),
+                retention_bytes: topic.retention.and_then(|retention| retention.bytes),
+                segment_bytes: topic.segment_bytes,
             })
             .await?;
         if partitions > topic.partitions {
@@ -123,9 +138,11 @@ pub(crate) async fn up(order: &Order, recorder: &Recorder) -> Result<Rig, RunErr
     for topic in &plan.topics {
         oracle.preload(&topic.name, topic.preload).await?;
     }
+    // While the reader starts: this run waits for it.
+    order.clusters.start_ahead(order.cluster, plan.cluster.brokers);
     Ok(Rig::new(
         order,
-        cluster,
+        lease,
         Arc::new(link),
         Arc::new(oracle),
         recorder.clone(),
@@ -148,7 +165,7 @@ fn most_partitions(plan: &Plan, topic: &str) -> u32 {
 /// Opens the history of a run whose cluster did not come up.
 pub(crate) fn open_unborn(order: &Order, recorder: &Recorder) {
     let unborn = ClusterInfo {
-        kind: "mock".into(),
+        kind: order.cluster.name().into(),
         kafka: "not started".into(),
         brokers: order.plan.cluster.brokers,
         properties: Vec::new(),
@@ -169,8 +186,9 @@ pub(crate) async fn down(rig: &Rig) {
     }
     rig.stop_watching();
     rig.stop_asking().await;
-    // What stands between them and the reader is gone: neither has to wait for the other.
-    tokio::join!(rig.link.shutdown(), rig.cluster.shutdown());
+    // The link first: its ports go with the cluster, to the next run.
+    rig.link.shutdown().await;
+    rig.lease.end().await;
 }
 
 /// How long the last scan and the last watermarks may take before the run ends without them.

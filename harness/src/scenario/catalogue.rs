@@ -366,7 +366,7 @@ mod tests {
     #[test]
     fn quick_scenarios_are_served_by_the_mock() {
         for plan in select(&[], None).unwrap_or_else(|wrong| panic!("{wrong}")) {
-            assert_eq!(plan.unmet_by_mock(), [], "{}", plan.id);
+            assert_eq!(plan.unmet_by(crate::cluster::ClusterKind::Mock), [], "{}", plan.id);
         }
     }
 

@@ -7,10 +7,11 @@ use brokerfall_report::protocol::{Kind, Reset, STATE, Times};
 
 use super::plan::{Action, Ask, InFlight, Joiner, Plan, ReaderPlan, State, When};
 use super::words::{GROUP_APIS, is_authorization};
+use crate::cluster::ClusterKind;
 use crate::fault::FaultSpec;
 use crate::fault::panic_callback::{Callback, How, PanicCallback};
-use crate::fault::partition::Mode;
 use crate::invariant::{ALL, Invariant};
+use crate::reader::validate::{ARM_CALLBACK, ARM_CALLBACK_DELAY};
 
 /// Most bytes that a partition of the mock may hold: it drops whole batches above 5 MiB and moves its log start.
 pub const MOCK_PARTITION_BYTES: u64 = 4 * 1024 * 1024;
@@ -33,8 +34,6 @@ pub enum Need {
     },
     /// A partition that holds this many bytes.
     LogBytes(u64),
-    /// Connections reset while several members may rebalance.
-    ResetWhileMembersRebalance,
     /// A group of more than one member, or one that changes.
     Members,
     /// The reader's group session timeout, heartbeat interval or longest time between polls can be set.
@@ -59,6 +58,8 @@ pub enum Need {
     Process,
     /// The reader's callback can be made to misbehave.
     Callback(Callback),
+    /// The processing of a record can be made to take long.
+    Delay,
     /// The reader knows this command of the adapter protocol.
     Command(&'static str),
 }
@@ -73,27 +74,31 @@ pub struct Unmet {
 }
 
 impl Need {
-    /// What the emulated cluster lacks for it; `None` when it can serve it.
-    pub fn unmet_by_mock(&self) -> Option<Unmet> {
+    /// What a cluster lacks for it; `None` when it can serve it.
+    pub fn unmet_by(&self, cluster: ClusterKind) -> Option<Unmet> {
+        match cluster {
+            ClusterKind::Mock => self.unmet_by_mock(),
+            // What Kafka does not do by itself the link does for it.
+            ClusterKind::Process => None,
+        }
+    }
+
+    fn unmet_by_mock(&self) -> Option<Unmet> {
         let (reason, enable) = match self {
             Need::DeleteSegments { quiet: true } => (
                 "the mock cluster deletes by writing, and nothing may be written in a start or catch-up scenario"
                     .into(),
-                "run on a cluster that deletes records without writing (Apache Kafka)",
+                "run with --cluster process: Apache Kafka deletes records without writing",
             ),
             Need::LogBytes(bytes) if *bytes > MOCK_PARTITION_BYTES => (
                 format!(
                     "the mock cluster holds {MOCK_PARTITION_BYTES} bytes in a partition and the plan writes about {bytes}"
                 ),
-                "write fewer or smaller records, or run on Apache Kafka",
+                "write fewer or smaller records, or run with --cluster process",
             ),
             Need::Retention => (
                 "the mock cluster deletes nothing by itself: it knows neither segments nor retention".into(),
-                "use the fault `delete-segments`, or run on Apache Kafka",
-            ),
-            Need::ResetWhileMembersRebalance => (
-                "the mock cluster aborts when connections are reset while several members rebalance".into(),
-                "use mode `hold`, a single member, or Apache Kafka",
+                "use the fault `delete-segments`, or run with --cluster process",
             ),
             _ => return None,
         };
@@ -106,7 +111,8 @@ impl Need {
     /// The capability of adapter protocol v1 that a reader must tell in its `hello`; `None` where none is needed.
     pub fn capability(&self) -> Option<&'static str> {
         match self {
-            Need::Callback(_) => Some("arm_callback"),
+            Need::Callback(_) => Some(ARM_CALLBACK),
+            Need::Delay => Some(ARM_CALLBACK_DELAY),
             Need::Command(command) => Some(command),
             _ => None,
         }
@@ -143,18 +149,16 @@ impl Plan {
                 Action::Do { fault, .. } => match fault {
                     FaultSpec::KillBroker(_) => needs.push(Need::KillBroker),
                     FaultSpec::PauseBroker(_) => needs.push(Need::PauseBroker),
-                    FaultSpec::Partition(partition) => {
-                        if changing_members && matches!(partition.mode, Mode::Reset | Mode::Refuse | Mode::Cut) {
-                            needs.push(Need::ResetWhileMembersRebalance);
-                        }
-                    }
                     FaultSpec::DeleteSegments(_) => needs.push(Need::DeleteSegments { quiet: self.quiet() }),
-                    FaultSpec::PanicCallback(panic) => needs.push(Need::Callback(panic.callback)),
+                    FaultSpec::PanicCallback(panic) => needs.push(match panic.raise {
+                        How::Delay => Need::Delay,
+                        _ => Need::Callback(panic.callback),
+                    }),
                     FaultSpec::KillReader(kill) if kill.state == State::Wipe => {
                         needs.extend([Need::Process, Need::Command(STATE)]);
                     }
                     FaultSpec::PauseReader(_) | FaultSpec::KillReader(_) => needs.push(Need::Process),
-                    FaultSpec::AnswerError(_) => {}
+                    FaultSpec::AnswerError(_) | FaultSpec::Partition(_) => {}
                     FaultSpec::AbsentTopic(_) => needs.push(Need::AbsentTopic),
                     FaultSpec::AddPartitions(_) => needs.push(Need::AddPartitions),
                     FaultSpec::MoveLeader(_) => needs.push(Need::MoveLeader),
@@ -200,9 +204,9 @@ impl Plan {
         each_once
     }
 
-    /// What the emulated cluster lacks for this plan; empty when it can serve it.
-    pub fn unmet_by_mock(&self) -> Vec<Unmet> {
-        self.needs().iter().filter_map(Need::unmet_by_mock).collect()
+    /// What a cluster lacks for this plan; empty when it can serve it.
+    pub fn unmet_by(&self, cluster: ClusterKind) -> Vec<Unmet> {
+        self.needs().iter().filter_map(|need| need.unmet_by(cluster)).collect()
     }
 
     /// Whether it sets what only a group member has.
@@ -409,8 +413,8 @@ mod tests {
     #[test]
     fn deleting_is_served_by_the_mock_only_where_it_may_write() {
         let delete = "[[topic]]\nname = \"orders\"\n[[step]]\ndo = { delete-segments = {} }";
-        assert_eq!(plan(delete).unmet_by_mock(), []);
-        let quiet = plan(&format!("phase = \"catch-up\"\n{delete}")).unmet_by_mock();
+        assert_eq!(plan(delete).unmet_by(ClusterKind::Mock), []);
+        let quiet = plan(&format!("phase = \"catch-up\"\n{delete}")).unmet_by(ClusterKind::Mock);
         assert_eq!(quiet.len(), 1);
         assert!(quiet[0].reason.contains("deletes by writing"), "{quiet:?}");
     }
@@ -421,21 +425,10 @@ mod tests {
             plan(&format!(
                 "[[topic]]\nname = \"orders\"\npreload = {{ records = {records}, value-bytes = 1_000 }}"
             ))
-            .unmet_by_mock()
+            .unmet_by(ClusterKind::Mock)
             .len()
         };
         assert_eq!((of(4_002), of(4_003)), (0, 1), "1,048 bytes a record against 4,194,304");
-    }
-
-    #[test]
-    fn resets_while_members_change_are_a_need_of_their_own() {
-        let of = |mode: &str| {
-            let text = format!(
-                "[[topic]]\nname = \"o\"\n[[step]]\ndo = \"join-member\"\n[[step]]\ndo = {{ partition = {{ mode = \"{mode}\" }} }}"
-            );
-            plan(&text).needs().contains(&Need::ResetWhileMembersRebalance)
-        };
-        assert!(of("reset") && of("refuse") && !of("hold"));
     }
 
     #[test]
@@ -518,12 +511,12 @@ mod tests {
     #[test]
     fn what_the_mock_deletes_by_itself_is_nothing() {
         for key in ["retention = { ms = 1_000 }", "segment-bytes = 1_000"] {
-            let unmet = plan(&format!("[[topic]]\nname = \"o\"\n{key}")).unmet_by_mock();
+            let unmet = plan(&format!("[[topic]]\nname = \"o\"\n{key}")).unmet_by(ClusterKind::Mock);
             assert_eq!(unmet.len(), 1, "{key}");
             assert!(unmet[0].reason.contains("neither segments nor retention"), "{unmet:?}");
         }
         let placed =
             plan("cluster = { brokers = 2, idle = \"20s\", offsets-on = 2 }\n[[topic]]\nname = \"o\"\nbrokers = [2]");
-        assert_eq!(placed.unmet_by_mock(), []);
+        assert_eq!(placed.unmet_by(ClusterKind::Mock), []);
     }
 }

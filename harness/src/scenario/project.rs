@@ -42,6 +42,8 @@ pub struct Project {
     pub expected: Option<PathBuf>,
     /// Folder for reports and artifacts.
     pub out: Option<PathBuf>,
+    /// `auto`, `mock` or `process`.
+    pub cluster: Option<String>,
     /// Runs at a time, 1 to 64.
     pub jobs: Option<u16>,
     /// Limits for every reader; they come after a scenario's and before a manifest's.
@@ -70,8 +72,8 @@ pub fn parse(file: &str, folder: &Path, text: &str) -> Result<Project, Diagnosti
         if project.jobs.is_some_and(|jobs| !(1..=64).contains(&jobs)) {
             sink.push(&top.span_of("jobs"), "`jobs` is out of range (wanted 1 to 64)");
         }
-        // Both words mean the same as long as there is one cluster.
-        top.word("cluster", &["auto", "mock"], "auto");
+        let cluster = top.word("cluster", &["auto", "mock", "process"], "auto");
+        project.cluster = cluster.filter(|_| top.node("cluster").is_some());
         if let Some(limits) = top.table("limits") {
             project.limits = ManifestLimits {
                 within: limits.length("within", None),
@@ -110,6 +112,7 @@ mod tests {
         assert_eq!(project.readers_dirs, [Path::new("/home/r")]);
         assert_eq!(project.out.as_deref(), Some(Path::new("/o")));
         assert_eq!((project.jobs, project.limits.cpu), (Some(3), Some(0.5)));
+        assert_eq!(project.cluster.as_deref(), Some("mock"));
         assert_eq!(project.limits.within, Some(std::time::Duration::from_secs(30)));
     }
 

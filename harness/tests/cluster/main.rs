@@ -51,6 +51,7 @@ impl Lab {
             partitions,
             replicas,
             brokers: Vec::new(),
+            ..TopicSpec::default()
         };
         self.cluster.create_topic(&topic).await.unwrap();
     }

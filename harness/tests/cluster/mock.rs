@@ -141,6 +141,7 @@ async fn topic_that_exists_is_refused_by_name() {
         partitions: 1,
         replicas: 1,
         brokers: Vec::new(),
+        ..TopicSpec::default()
     };
     let refusal = lab.cluster.create_topic(&topic).await.unwrap_err();
     assert!(matches!(refusal, ClusterError::Refused { .. }), "{refusal:?}");
@@ -171,6 +172,7 @@ async fn aborted_child_is_told_with_its_signal() {
         partitions: 1,
         replicas: 1,
         brokers: Vec::new(),
+        ..TopicSpec::default()
     };
     let refusal = lab.cluster.create_topic(&topic).await.unwrap_err();
     assert!(matches!(refusal, ClusterError::Died { .. }), "{refusal:?}");
@@ -326,6 +328,7 @@ async fn topic_on_named_brokers_is_led_by_these_alone() {
         partitions: 3,
         replicas: 2,
         brokers: vec![3, 2],
+        ..TopicSpec::default()
     };
     lab.cluster.create_topic(&topic).await.unwrap();
     for (partition, node) in [(0, 3), (1, 2), (2, 3)] {

@@ -125,6 +125,11 @@ fn end_allowed(run: &RunReport) -> Option<String> {
     }
 }
 
+/// A step that is no fault, such as a member that joins, has nothing to prove but how it was undone.
+fn is_fault(evidence: &Evidence) -> bool {
+    !evidence.kind.is_empty()
+}
+
 /// What is proven of one fault; `brief` leaves the proof of the heal to the files.
 pub(super) fn evidence(evidence: &Evidence, brief: bool) -> String {
     let emulated = if evidence.emulated { " (emulated)" } else { "" };
@@ -133,6 +138,7 @@ pub(super) fn evidence(evidence: &Evidence, brief: bool) -> String {
     } else {
         format!("{} {}", evidence.kind, evidence.fault)
     };
+    let is_fault = is_fault(evidence);
     let mut parts = Vec::new();
     match evidence.reached {
         Some(reached) => {
@@ -152,6 +158,7 @@ pub(super) fn evidence(evidence: &Evidence, brief: bool) -> String {
             };
             parts.push(format!("{}{proof}{asked}", words::grade(reached)));
         }
+        None if !is_fault => {}
         None if evidence.text.is_empty() => parts.push("never injected".to_owned()),
         None => parts.push("nothing proven".to_owned()),
     }
@@ -162,10 +169,10 @@ pub(super) fn evidence(evidence: &Evidence, brief: bool) -> String {
         let after = evidence
             .in_force_s
             .map_or(String::new(), |s| format!(" after {}", secs(s)));
-        parts.push(if brief {
-            format!("healed{after}")
-        } else {
-            format!("healed{after} ({heal})")
+        parts.push(match (is_fault, brief) {
+            (false, _) => heal.clone(),
+            (true, true) => format!("healed{after}"),
+            (true, false) => format!("healed{after} ({heal})"),
         });
     }
     format!("{name}{emulated}: {}", parts.join(", "))
@@ -368,14 +375,15 @@ pub(super) fn passed_in_short(runs: &[&RunReport]) -> String {
         parts.push(format!("x{}", runs.len()));
     }
     let weakest = |fault: Option<&str>| {
-        let evidence = runs.iter().flat_map(|run| &run.evidence);
+        let evidence = runs.iter().flat_map(|run| &run.evidence).filter(|one| is_fault(one));
         let of = evidence.filter(|evidence| fault.is_none_or(|name| evidence.fault == name));
         of.map(|evidence| evidence.reached)
             .min()
             .flatten()
             .map_or("nothing proven", words::grade)
     };
-    match first.evidence.as_slice() {
+    let (faults, undone): (Vec<&Evidence>, Vec<&Evidence>) = first.evidence.iter().partition(|one| is_fault(one));
+    match faults.as_slice() {
         [] => parts.push("no fault".to_owned()),
         few if few.len() <= 2 => parts.extend(few.iter().map(|evidence| {
             let healed = match evidence.in_force_s.filter(|_| evidence.heal.is_some()) {
@@ -398,6 +406,7 @@ pub(super) fn passed_in_short(runs: &[&RunReport]) -> String {
             ));
         }
     }
+    parts.extend(undone.into_iter().take(2).filter_map(|step| step.heal.clone()));
     let slowest = runs.iter().filter(|run| run.timings.recovery_ms.is_some());
     let slowest = slowest.max_by(|a, b| {
         let took = |run: &RunReport| run.timings.recovery_ms.unwrap_or(0.0);

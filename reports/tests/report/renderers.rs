@@ -1,6 +1,6 @@
 //! What a person reads: snapshots of every renderer over the stories.
 
-use brokerfall_report::history::Grade;
+use brokerfall_report::history::{Entry, Event, Grade};
 use brokerfall_report::protocol::Kind;
 use brokerfall_report::render::text::TextOptions;
 use brokerfall_report::render::{Palette, json, junit, markdown, text};
@@ -125,6 +125,42 @@ fn passed_runs_stand_in_a_line_each_and_whole_where_it_is_asked_for() {
         ..TextOptions::default()
     };
     assert!(text::render(&suite, options).contains("the reader reported"));
+}
+
+/// A member that joined in a step is no fault: it has nothing to prove, and its leaving is told as what it is.
+#[test]
+fn step_that_is_no_fault_says_how_it_was_undone() {
+    let (mut entries, judgement) = stories::passed();
+    let healed = |entry: &&mut Entry| matches!(entry.event, Event::Healed { .. });
+    let cut = entries.iter_mut().find(healed).unwrap();
+    let mut joined = cut.clone();
+    joined.event = Event::Healed {
+        fault: "joined".into(),
+        proof: "member n1 has left".into(),
+    };
+    let after = usize::try_from(cut.n).unwrap() + 1;
+    entries.insert(after, joined);
+    for (n, entry) in (0..).zip(&mut entries) {
+        entry.n = n;
+    }
+    let mut suite = stories::suite();
+    suite.runs = vec![RunReport::from_history(entries, &judgement)];
+    suite.count();
+    let verbose = TextOptions {
+        verbose: true,
+        ..TextOptions::default()
+    };
+    let flat = |page: String| page.split_whitespace().collect::<Vec<_>>().join(" ");
+    let (page, long) = (
+        text::render(&suite, TextOptions::default()),
+        text::render(&suite, verbose),
+    );
+    assert!(
+        flat(page.clone()).contains("healed after 2.0 s; member n1 has left;"),
+        "{page}"
+    );
+    assert!(flat(long.clone()).contains("joined: member n1 has left"), "{long}");
+    assert!(!format!("{page}{long}{}", markdown::render(&suite)).contains("never injected"));
 }
 
 #[test]

@@ -255,6 +255,8 @@ fn killed_at(lines: usize) {
         });
         (written >= lines || running.is_over()).then_some(())
     });
+    // Stopped, so that the run is not over by the time a busy machine has listed what belongs to it.
+    running.signal(Signal::SIGSTOP);
     let ours = descendants(running.pid());
     let ports: Vec<String> = ours.iter().flat_map(|stat| listening(stat.pid)).collect();
     assert!(

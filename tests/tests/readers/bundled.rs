@@ -12,8 +12,9 @@ use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 
 use crate::driver::{Cluster, LONG, Reader, TOPIC, beats, delivered, is_status, offsets, raising, start};
 
-const KINDS: [(&str, Kind); 3] = [
+const KINDS: [(&str, Kind); 4] = [
     ("reference-table", Kind::Table),
+    ("reference-table-stored", Kind::Table),
     ("reference-assign", Kind::Assign),
     ("reference-group", Kind::Group),
 ];
@@ -312,7 +313,7 @@ fn reset(reader: &Reader) -> (Option<u64>, Option<u64>, ResetCause) {
 
 #[test]
 fn position_that_retention_deleted_is_left_for_the_log_start_and_told() {
-    for (name, kind) in [KINDS[0], KINDS[1]] {
+    for (name, kind) in [KINDS[0], KINDS[1], KINDS[2]] {
         let mut cluster = Cluster::new(1, 1);
         cluster.fill(0, 20);
         let mut reader = Reader::started(name, kind, &cluster);

@@ -146,6 +146,12 @@ impl Reader {
         self.wait_exit(LONG).expect("the process ends")
     }
 
+    /// Kills the process at once (SIGKILL). What it had sent stays.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().expect("the process is ours");
+        self.child.wait().expect("the process is ours");
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -177,6 +183,8 @@ impl Drop for Reader {
 pub(crate) struct Cluster {
     pub(crate) mock: MockCluster<'static, DefaultProducerContext>,
     pub(crate) partitions: u32,
+    /// What readers of this cluster keep on disk.
+    pub(crate) state: tempfile::TempDir,
     producer: BaseProducer,
     next_id: u64,
 }
@@ -195,6 +203,7 @@ impl Cluster {
         Self {
             mock,
             partitions,
+            state: tempfile::tempdir().expect("a temporary folder can be made"),
             producer,
             next_id: 1,
         }
@@ -277,7 +286,7 @@ pub(crate) fn start(kind: Kind, cluster: &Cluster) -> Start {
         session_ms: (kind == Kind::Group).then_some(6_000),
         heartbeat_ms: None,
         max_poll_ms: None,
-        state_dir: None,
+        state_dir: Some(cluster.state.path().to_string_lossy().into_owned()),
         options: Default::default(),
     }
 }

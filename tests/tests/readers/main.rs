@@ -3,3 +3,4 @@
 mod bundled;
 mod driver;
 mod mutants;
+mod stored;

@@ -101,6 +101,21 @@ fn table_mutants_keep_deleted_keys_claim_early_and_lie_about_barriers() {
 }
 
 #[test]
+fn stored_mutant_comes_back_with_half_its_keys_and_reads_none_of_them_again() {
+    let mut cluster = Cluster::new(1, 1);
+    let mut first = reading("comes-back-half-empty", &mut cluster, 10);
+    first.wait_delivered(10);
+    assert!(first.ask(Command::Stop { grace_ms: 3_000 }).ok);
+    let mut second = Reader::started("comes-back-half-empty", Kind::Table, &cluster);
+    second.wait("caught_up", |event| {
+        matches!(event, ReaderEvent::CaughtUp).then_some(())
+    });
+    let content = [0, 2, 4, 6, 8].map(|n| (format!("p0-k{n}"), Some(n + 1)));
+    assert_eq!(second.snapshot(), content);
+    assert_eq!(delivered(&second.lines()), []);
+}
+
+#[test]
 fn miscounting_mutant_counts_two_failures_for_one() {
     let mut cluster = Cluster::new(1, 1);
     let mut reader = Reader::spawn("miscounts-callback-errors");

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -31,7 +32,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 const END_WITHIN: Duration = Duration::from_secs(2);
 
 /// How much of its stderr counts as last words.
-const LAST_WORDS: usize = 2_000;
+const LAST_WORDS: u64 = 2_000;
 
 /// The child process.
 pub(super) struct Control {
@@ -59,13 +60,14 @@ pub(super) struct Ready {
 
 impl Control {
     /// Starts the child and waits until the cluster serves. Its stderr goes to `stderr_log`.
-    pub(super) async fn start(
-        brokers: u32,
-        program: &Path,
-        stderr_log: PathBuf,
-    ) -> Result<(Self, Ready), ClusterError> {
+    pub(super) async fn start(brokers: u32, program: &Path, stderr_log: &Path) -> Result<(Self, Ready), ClusterError> {
         let io = |what: String| move |source| ClusterError::Io { what, source };
-        let stderr = File::create(&stderr_log).map_err(io(format!("creating {}", stderr_log.display())))?;
+        let creating = || format!("creating {}", stderr_log.display());
+        let mut options = File::options();
+        options.read(true).write(true).create(true).truncate(true);
+        let stderr = options.open(stderr_log).map_err(io(creating()))?;
+        // Read through the file itself: a spare's log moves into the folder of the run that takes it.
+        let said = stderr.try_clone().map_err(io(creating()))?;
         let mut child =
             spawn(brokers, program, stderr).map_err(io(format!("starting `{} mock-cluster`", program.display())))?;
         let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
@@ -79,7 +81,7 @@ impl Control {
         let (kill, killed) = oneshot::channel();
         let (ready, told) = oneshot::channel();
         tokio::spawn(listen(stdout, Arc::clone(&shared), ready));
-        tokio::spawn(attend(child, killed, stderr_log, Arc::clone(&shared), spawner));
+        tokio::spawn(attend(child, killed, said, Arc::clone(&shared), spawner));
         let control = Self {
             pid,
             stdin: tokio::sync::Mutex::new(Some(stdin)),
@@ -105,6 +107,11 @@ impl Control {
                 last_seen: "no line from its process".to_owned(),
             }),
         }
+    }
+
+    /// Whether it has not ended.
+    pub(super) fn lives(&self) -> bool {
+        self.shared.ended.borrow().is_none()
     }
 
     /// Process id.
@@ -264,13 +271,7 @@ fn addresses(brokers: &[String]) -> Result<Vec<SocketAddr>, String> {
 }
 
 /// Waits for the child's end, and kills it when told to.
-async fn attend(
-    mut child: Child,
-    killed: oneshot::Receiver<()>,
-    stderr_log: PathBuf,
-    shared: Arc<Shared>,
-    spawner: Spawner,
-) {
+async fn attend(mut child: Child, killed: oneshot::Receiver<()>, stderr: File, shared: Arc<Shared>, spawner: Spawner) {
     let pid = child.id();
     let status = tokio::select! {
         status = child.wait() => status,
@@ -282,16 +283,23 @@ async fn attend(
     if let Some(pid) = pid {
         spawner.untrack(pid);
     }
-    let last_words = last_words(status.ok(), &stderr_log).await;
+    let last_words = last_words(status.ok(), &stderr);
     lock(&shared.waiting).clear();
     shared.ended.send_replace(Some(last_words));
 }
 
 /// How the child ended, and the assert's text where there is one.
-async fn last_words(status: Option<ExitStatus>, stderr_log: &Path) -> String {
+fn last_words(status: Option<ExitStatus>, stderr: &File) -> String {
     let how = status.map_or_else(|| "end unknown".to_owned(), |status| status.to_string());
-    let stderr = tokio::fs::read(stderr_log).await.unwrap_or_default();
-    let stderr = String::from_utf8_lossy(&stderr[stderr.len().saturating_sub(LAST_WORDS)..]).into_owned();
+    let length = stderr.metadata().map_or(0, |metadata| metadata.len());
+    let mut tail = vec![0; usize::try_from(length.min(LAST_WORDS)).unwrap_or_default()];
+    if stderr
+        .read_exact_at(&mut tail, length.saturating_sub(LAST_WORDS))
+        .is_err()
+    {
+        tail.clear();
+    }
+    let stderr = String::from_utf8_lossy(&tail);
     let said = stderr
         .lines()
         .rfind(|line| line.contains("Assertion"))

@@ -13,11 +13,12 @@ pub mod child;
 mod control;
 mod ffi;
 mod pipe;
+mod spares;
 mod wake;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -28,11 +29,15 @@ use tokio::net::TcpStream;
 
 use self::control::{Control, MOCK};
 use self::pipe::Command;
+pub use self::spares::Spares;
 use super::direct::{self, DirectError};
 use super::{Cluster, ClusterError, NodeId, TopicSpec};
 
 /// `client.id` of this module's own requests.
 const CLIENT: &str = "brokerfall-cluster";
+
+/// File name of the child's stderr.
+const LOG: &str = "cluster.stderr";
 
 /// Longest wait for one direct request: they take 100 µs, a starved machine takes seconds.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
@@ -102,7 +107,11 @@ impl MockCluster {
     /// [`ClusterError::Io`] when the child cannot be started or its log not created, [`ClusterError::Died`],
     /// [`ClusterError::Refused`] and [`ClusterError::TimedOut`] when it does not come up.
     pub async fn start(brokers: u32, program: &Path, folder: &Path) -> Result<Self, ClusterError> {
-        let (control, ready) = Control::start(brokers, program, folder.join("cluster.stderr")).await?;
+        Self::start_logging(brokers, program, folder.join(LOG)).await
+    }
+
+    async fn start_logging(brokers: u32, program: &Path, log: PathBuf) -> Result<Self, ClusterError> {
+        let (control, ready) = Control::start(brokers, program, &log).await?;
         Ok(Self {
             shared: Arc::new(Shared {
                 control,
@@ -112,6 +121,11 @@ impl MockCluster {
             }),
             librdkafka: ready.librdkafka,
         })
+    }
+
+    /// Whether the child has not ended.
+    fn lives(&self) -> bool {
+        self.shared.control.lives()
     }
 
     /// Process id of the child.
@@ -133,6 +147,10 @@ impl Cluster for MockCluster {
 
     fn brokers(&self) -> Vec<(NodeId, SocketAddr)> {
         self.shared.brokers.clone()
+    }
+
+    fn emulated(&self) -> bool {
+        true
     }
 
     async fn create_topic(&self, topic: &TopicSpec) -> Result<(), ClusterError> {

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use brokerfall_report::protocol::{CallbackCall, Hello, Kind, RECORDS_IDS, RECORDS_OFFSETS, STATE};
 
+use crate::reader::validate::holds;
+
 use super::{Asked, Ended, Excuse, Facts, Life, Member, Moment, ResetTold, Snapshot};
 
 impl Facts {
@@ -60,7 +62,7 @@ impl Facts {
     /// Whether a member's adapter has an optional event or command.
     pub fn has_capability(&self, member: &str, name: &str) -> bool {
         self.hello(member)
-            .is_some_and(|hello| hello.capabilities.iter().any(|capability| capability == name))
+            .is_some_and(|hello| holds(hello.capabilities.iter().map(String::as_str), name))
     }
 
     /// Whether a life of a member goes on where its earlier ones were: its adapter keeps state, and that was not wiped

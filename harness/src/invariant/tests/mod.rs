@@ -15,7 +15,7 @@ mod told;
 
 use brokerfall_report::exception::Origin;
 use brokerfall_report::history::{ExpectedEnd, GroupChange, ProduceOutcome, Renewed, Stage};
-use brokerfall_report::protocol::{Claims, Hello, Kind, ReaderEvent, Reset};
+use brokerfall_report::protocol::{Claims, Hello, Kind, ReaderEvent, Reset, STATE};
 use brokerfall_report::runs::Runs;
 use brokerfall_report::verdict::{FailureKind, Outcome};
 

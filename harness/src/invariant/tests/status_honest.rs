@@ -118,3 +118,27 @@ fn claimed_lag_far_below_the_true_one_violates() {
     assert_held("status_honest", &of(1000));
     assert_violated("status_honest", "claimed a lag of 3 records when it was 1990", &of(3));
 }
+
+#[test]
+fn barrier_of_a_reader_that_keeps_state_counts_what_its_earlier_lives_applied() {
+    let hello = |capabilities: &[&str]| {
+        says(ReaderEvent::Hello(Hello {
+            protocol: 1,
+            library: "l 1".into(),
+            client: "c 1".into(),
+            runtime: "r 1".into(),
+            kinds: vec![Kind::Table],
+            capabilities: capabilities.iter().map(|&it| it.to_owned()).collect(),
+        }))
+    };
+    let of = |capabilities: &[&str], id| {
+        history! { plan(Kind::Table);
+            0 => spawned("r1"), 1 => hello(capabilities), 10 => produced(1, 10), 20 => delivered(1, id),
+            30 => exited_by("r1", None, Some(9), true), 40 => spawned("r1"), 41 => hello(capabilities), 50 => produced(11, 11),
+            60 => delivered(11, 11), 70 => asked(3, "barrier"), 80 => done(3, Some(true)), 3000 => FIXED, 3100 => scanned(1, 11),
+        }
+    };
+    assert_held("status_honest", &of(&[STATE], 10));
+    assert_violated("status_honest", "ids 10 of orders-0", &of(&[STATE], 9));
+    assert_violated("status_honest", "ids 1..=10 of orders-0", &of(&[], 10));
+}

@@ -16,9 +16,9 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::cut::Control;
-use super::ports::Port;
 use super::{Connects, Cut, CutHeal, CutId, CutMode, LinkError, Shared, connection};
 use crate::cluster::NodeId;
+use crate::ports::Port;
 
 /// First and longest pause between two looks at a broker that is away. The listener is back at most this much later than
 /// the broker; a refused connect leaves nothing behind at the broker, so this may be often.
@@ -71,7 +71,7 @@ pub(super) struct Door {
 }
 
 struct Gate {
-    port: Port,
+    port: Arc<Port>,
     alive: bool,
     /// It is about to die: that it still accepts means nothing until it has refused once.
     going: bool,
@@ -86,6 +86,8 @@ pub(super) struct Live {
     /// The last version of the control that it acts by.
     seen: AtomicU64,
     closed_by_client: AtomicBool,
+    /// Since when a request waits and nothing has gone either way.
+    waits: Mutex<Option<Instant>>,
 }
 
 /// Keeps a connection in its broker's list while it lives.
@@ -98,7 +100,7 @@ pub(super) struct LiveGuard {
 }
 
 impl Broker {
-    pub(super) fn new(node: NodeId, upstream: SocketAddr, port: Port) -> Result<Self, LinkError> {
+    pub(super) fn new(node: NodeId, upstream: SocketAddr, port: Arc<Port>) -> Result<Self, LinkError> {
         let broker = Broker {
             node,
             upstream,
@@ -342,6 +344,15 @@ impl Broker {
         self.gate().port.listener()
     }
 
+    /// Connections on which a request has waited this long for its answer, and nothing went either way; without `client`'s.
+    pub(super) fn unanswered(&self, long: Duration, client: &str) -> u32 {
+        let waits = |live: &Arc<Live>| {
+            let since = *crate::lock(&live.waits);
+            since.is_some_and(|since| since.elapsed() >= long) && *live.client() != client
+        };
+        u32::try_from(self.live().values().filter(|live| waits(live)).count()).unwrap_or(u32::MAX)
+    }
+
     fn gate(&self) -> MutexGuard<'_, Gate> {
         crate::lock(&self.gate)
     }
@@ -377,6 +388,11 @@ impl LiveGuard {
 
     pub(super) fn set_client(&self, client: &str) {
         client.clone_into(&mut self.live.client());
+    }
+
+    /// Something went either way; a request waits for its answer, or none does.
+    pub(super) fn moved(&self, waits: bool) {
+        *crate::lock(&self.live.waits) = waits.then(Instant::now);
     }
 
     /// The client closed its end. Returns false when that was known.

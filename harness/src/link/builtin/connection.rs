@@ -200,6 +200,7 @@ impl Connection {
                 idle.moved();
             }
             if moved {
+                self.guard.moved(self.exchange.is_waiting());
                 rounds += 1;
                 if rounds % ROUNDS == 0 {
                     tokio::task::yield_now().await;

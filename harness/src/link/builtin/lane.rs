@@ -144,7 +144,7 @@ impl Lane {
             }
             let allowed = self.bucket.allows(way.bytes_per_s, head.bytes.len());
             if allowed == 0 {
-                wait.until = self.bucket.next(way.bytes_per_s);
+                wait.until = self.bucket.next(way.bytes_per_s, head.bytes.len());
                 return Ok(wait);
             }
             let written = if way.bytes_per_s.is_none() {
@@ -226,14 +226,17 @@ impl Bucket {
         let (rate, most) = (rate as f64, most as f64);
         self.tokens = (self.tokens + rate * (now - since).as_secs_f64()).min(most);
         let whole = self.tokens as usize;
+        // Not every byte as it comes in: a lane of 1 MB/s would then write single bytes for ever and let nobody else run.
+        if whole < wanted.min(share(rate) as usize) {
+            return 0;
+        }
         whole.min(wanted)
     }
 
-    /// When the next byte may be written.
-    fn next(&self, bytes_per_s: Option<u64>) -> Option<Instant> {
-        let rate = bytes_per_s?;
-        // A share of the burst at a time, so that a slow lane does not wake for every byte.
-        let wanted = ((rate / BURST / 2).max(1) as f64 - self.tokens) / rate as f64;
+    /// When so many bytes may be written, or a share of them.
+    fn next(&self, bytes_per_s: Option<u64>, wanted: usize) -> Option<Instant> {
+        let rate = bytes_per_s? as f64;
+        let wanted = (share(rate).min(wanted as f64) - self.tokens) / rate;
         Some(Instant::now() + Duration::from_secs_f64(wanted.max(0.001)))
     }
 
@@ -243,6 +246,11 @@ impl Bucket {
             self.tokens -= bytes;
         }
     }
+}
+
+/// What is written at least at a time where there is as much, bytes: half a burst, one where the lane is that slow.
+fn share(rate: f64) -> f64 {
+    (rate / BURST as f64 / 2.0).max(1.0)
 }
 
 /// Draws that a seed decides (SplitMix64).
@@ -268,6 +276,26 @@ impl Dice {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn throttle_waits_for_a_share_of_its_burst_however_fast_it_is() {
+        let mut bucket = Bucket::default();
+        // Nanoseconds later a lane this fast has many bytes already, and still far from a share.
+        let rate = 1_000_000_000_000;
+        let (most, share) = ((rate / BURST) as usize, (rate / BURST / 2) as usize);
+        assert_eq!(bucket.allows(Some(rate), most), 0, "it starts empty");
+        assert_eq!(bucket.allows(Some(rate), most), 0);
+        assert!(bucket.next(Some(rate), most).is_some());
+        bucket.tokens = share as f64;
+        assert!(bucket.allows(Some(rate), most) >= share);
+        bucket.take(share);
+        bucket.tokens = 10.0;
+        assert_eq!(
+            bucket.allows(Some(rate), 10),
+            10,
+            "what is less than a share needs none"
+        );
+    }
 
     #[test]
     fn jitter_stays_in_its_range_spreads_over_it_and_is_the_same_for_the_same_seed() {

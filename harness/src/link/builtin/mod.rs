@@ -22,7 +22,6 @@ mod frame;
 mod group;
 mod idle;
 mod lane;
-mod ports;
 mod request;
 mod rewrite;
 mod rule;
@@ -47,9 +46,13 @@ use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::MissedTickBehavior;
 
-use super::{AnswerRule, Connects, Cut, CutHeal, CutId, CutMode, Link, LinkError, RuleCounts, RuleId, codes};
+use super::{
+    AnswerRule, Connects, Cut, CutHeal, CutId, CutMode, Link, LinkError, PROBE, RuleCounts, RuleId, UNANSWERED_AFTER,
+    codes,
+};
 use crate::cluster::NodeId;
 use crate::history::recorder::Recorder;
+use crate::ports::{self, Port};
 use broker::Broker;
 use cure::SyncGate;
 use exchange::TopicIds;
@@ -120,13 +123,26 @@ impl BuiltinLink {
     /// Listens in front of every broker. Returns when every port accepts; needs a tokio runtime around it.
     ///
     /// # Errors
-    /// [`LinkError::NoPort`] when too few ports are free, [`LinkError::Io`] when the operating system refuses one.
+    /// [`LinkError::Port`] when too few ports are free, [`LinkError::Io`] when the operating system refuses one.
     pub fn start(
         upstreams: Vec<(NodeId, SocketAddr)>,
         recorder: Recorder,
         options: LinkOptions,
     ) -> Result<Self, LinkError> {
-        let ports = ports::reserve(upstreams.len())?;
+        let ports = ports::reserve(upstreams.len())?.into_iter().map(Arc::new).collect();
+        Self::start_on(ports, upstreams, recorder, options)
+    }
+
+    /// Listens on ports that are held already, one for each broker: those that the brokers advertise. One link at a time.
+    ///
+    /// # Errors
+    /// [`LinkError::Io`] when the operating system refuses one.
+    pub(crate) fn start_on(
+        ports: Vec<Arc<Port>>,
+        upstreams: Vec<(NodeId, SocketAddr)>,
+        recorder: Recorder,
+        options: LinkOptions,
+    ) -> Result<Self, LinkError> {
         let mut brokers = Vec::with_capacity(upstreams.len());
         for ((node, upstream), port) in upstreams.into_iter().zip(ports) {
             brokers.push(Arc::new(Broker::new(node, upstream, port)?));
@@ -323,6 +339,11 @@ impl Link for BuiltinLink {
             .iter()
             .map(|broker| broker.open_connections(client))
             .sum()
+    }
+
+    fn unanswered(&self, node: NodeId) -> u32 {
+        self.broker(node)
+            .map_or(0, |broker| broker.unanswered(UNANSWERED_AFTER, PROBE))
     }
 
     fn last_request_age_ms(&self, client: &str, api: &str) -> Option<u64> {

@@ -2,7 +2,8 @@
 //!
 //! Both find their positions themselves (the client's own reset is `error`), so that a jump is never made behind their
 //! backs: the table clears the partition and rebuilds it from the log start, the plain reader goes where `reset` says, and
-//! both say that they did.
+//! both say that they did. A stored table begins with what an object before it left on disk, unless the log has moved past
+//! that meanwhile.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,14 +16,20 @@ use rdkafka::error::KafkaError;
 use super::client::{self, ASSIGNS_APART_MS, Backoff, Client, Remedy};
 use super::core::{Core, End, Place, Status};
 use super::hooks::{Hooks, Record, Turn};
-use super::policy::{OutOfRange, Policy};
+use super::policy::{Keeps, OutOfRange, Policy};
+use super::store::{Store, Stored, StoredPartition};
 use super::table::View;
 use crate::reader::sdk::{Reader, Sdk, exceptions};
+
+/// How often a stored table is written: as often as a group commits.
+const STORE_EVERY_MS: f64 = 500.0;
 
 /// A table or a plain reader.
 pub(super) struct ByHand {
     core: Core,
     table: bool,
+    /// Where a stored table is kept.
+    store: Option<Store>,
 }
 
 /// By-hand readers are never rebalanced and never commit.
@@ -42,7 +49,7 @@ impl ByHand {
     /// Builds the reader and lets it read.
     ///
     /// # Errors
-    /// What the client raised.
+    /// What the client raised, or that a stored table was given no folder.
     pub(super) fn start(
         start: &Start,
         policy: Policy,
@@ -50,14 +57,20 @@ impl ByHand {
         sdk: Sdk,
     ) -> Result<Arc<Self>, Box<Exception>> {
         let table = start.kind == Kind::Table;
+        let store = match policy.keeps {
+            Keeps::InMemory => None,
+            Keeps::OnDisk => Some(Store::new(start)?),
+        };
         let first = connect(start, policy, &sdk)?;
         let view = table.then(View::default);
         let reader = Arc::new(Self {
             core: Core::new(start, policy, hooks, sdk, view),
             table,
+            store,
         });
         let places: Vec<_> = reader.core.places().map(|place| (place, Default::default())).collect();
         reader.core.state().partitions.extend(places);
+        reader.restore();
         let task = reader.clone();
         std::thread::spawn(move || {
             let again = || connect(&task.core.start, task.core.policy, &task.core.sdk);
@@ -67,9 +80,16 @@ impl ByHand {
     }
 
     fn session(&self, client: &Arc<Client>) -> End {
+        let end = self.read(client);
+        self.save();
+        end
+    }
+
+    fn read(&self, client: &Arc<Client>) -> End {
         let core = &self.core;
         let mut backoff = Backoff::new();
         let mut ask_at_ms = 0.0;
+        let mut save_at_ms = 0.0;
         let mut located = false;
         let mut out_of_range = None;
         loop {
@@ -112,6 +132,9 @@ impl ByHand {
                     }
                 }
             }
+            if core.sdk.now_ms() >= save_at_ms && self.save() {
+                save_at_ms = core.sdk.now_ms() + STORE_EVERY_MS;
+            }
             match core.poll(client, |record| self.pass(record), |_| {}) {
                 Ok(None) => {}
                 Ok(Some(cause)) => {
@@ -131,13 +154,17 @@ impl ByHand {
         let known: Vec<_> = {
             let state = core.state();
             let all = state.partitions.iter();
-            all.map(|(place, progress)| (place.clone(), progress.next)).collect()
+            all.map(|(place, progress)| (place.clone(), progress.next, progress.stored))
+                .collect()
         };
         let mut asked = Vec::new();
-        for (place, next) in known {
+        for (place, next, stored) in known {
             if next.is_none() || out_of_range.is_some() {
                 let (low, high) = client::watermarks(client, &place.0, place.1).map_err(NotLocated::Asked)?;
-                asked.push((place, next, low, high));
+                match stored {
+                    Some(stored) => self.go_on(&place, stored, low, high)?,
+                    None => asked.push((place, next, low, high)),
+                }
             }
         }
         let outside = |next: Option<u64>, low, high| next.is_some_and(|next| next < low || next > high);
@@ -172,6 +199,8 @@ impl ByHand {
             if let Some(progress) = state.partitions.get_mut(&place) {
                 progress.next = Some(to);
                 progress.target = high;
+                // A partition that was never read holds nothing to be stored.
+                progress.dirty = next.is_some();
             }
         }
         client
@@ -179,6 +208,100 @@ impl ByHand {
             .map_err(NotLocated::Asked)?;
         self.settle_status();
         Ok(())
+    }
+
+    /// Goes on where the stored content ends, or, where the log begins above that by now or ends below it, clears the
+    /// partition and reads it anew: deletions that the log no longer holds would never be seen. A topic that was recreated
+    /// and has grown past the offset is not told from the old one: rdkafka gives no topic ids.
+    fn go_on(&self, place: &Place, stored: u64, low: u64, high: u64) -> Result<(), NotLocated> {
+        let core = &self.core;
+        let gone = !(low..=high).contains(&stored);
+        if gone {
+            let (topic, partition) = place;
+            let text =
+                format!("{topic}-{partition}: the stored offset {stored} is outside of the log, {low} to {high}");
+            let cause = exceptions::plain("brokerfall::reader::bundled::StoredOffsetGone", &text);
+            if core.start.reset == Reset::None {
+                return Err(NotLocated::Forbidden(cause));
+            }
+            core.met(Origin::Reader, cause);
+            self.say_reset(place, stored, low);
+        }
+        let mut state = core.state();
+        if let Some(view) = state.view.as_mut().filter(|_| gone) {
+            view.clear(place);
+        }
+        if let Some(progress) = state.partitions.get_mut(place) {
+            progress.next = Some(if gone { low } else { stored });
+            progress.target = high;
+            progress.dirty = gone;
+            progress.stored = None;
+        }
+        Ok(())
+    }
+
+    /// Takes over what an object before this one has stored of the partitions that are read.
+    fn restore(&self) {
+        let Some(store) = &self.store else { return };
+        let stored = match store.load() {
+            Ok(stored) => stored.unwrap_or_default(),
+            Err(exception) => {
+                self.core.met(Origin::Reader, exception);
+                return;
+            }
+        };
+        let mut state = self.core.state();
+        let state = &mut *state;
+        for StoredPartition {
+            topic,
+            partition,
+            next,
+            entries,
+        } in stored.partitions
+        {
+            let place = self.core.place(&topic, i32::try_from(partition).unwrap_or(i32::MAX));
+            if let (Some(progress), Some(view)) = (state.partitions.get_mut(&place), state.view.as_mut()) {
+                progress.stored = Some(next);
+                let kept = entries.into_iter().filter(|(key, _)| self.core.hooks.restores(key));
+                view.restore(place, kept);
+            }
+        }
+    }
+
+    /// Stores the table where anything has changed since it was last stored; true when it was written, or could not be.
+    fn save(&self) -> bool {
+        let Some(store) = &self.store else { return false };
+        let stored = {
+            let mut state = self.core.state();
+            let state = &mut *state;
+            let mut dirty = false;
+            let mut partitions = Vec::new();
+            for (place, progress) in &mut state.partitions {
+                dirty |= std::mem::take(&mut progress.dirty);
+                let content = state.view.as_ref().map(|view| view.partition(place));
+                if let (Some(next), Some(content)) = (progress.next.or(progress.stored), content) {
+                    partitions.push(StoredPartition {
+                        topic: place.0.to_string(),
+                        partition: place.1,
+                        next,
+                        entries: content.map(|(key, id)| (key.clone(), *id)).collect(),
+                    });
+                }
+            }
+            if !dirty {
+                return false;
+            }
+            Stored::new(partitions)
+        };
+        // What is stored is never read again: whoever reads along must have been told of it first.
+        self.core.sdk.flush();
+        if let Err(exception) = store.save(&stored) {
+            if let Some(progress) = self.core.state().partitions.values_mut().next() {
+                progress.dirty = true;
+            }
+            self.core.met(Origin::Background, exception);
+        }
+        true
     }
 
     fn say_reset(&self, place: &Place, from: u64, to: u64) {
@@ -207,6 +330,7 @@ impl ByHand {
             match state.partitions.get_mut(&(record.topic.clone(), record.partition)) {
                 Some(progress) => {
                     progress.next = progress.next.max(Some(record.offset + 1));
+                    progress.dirty = true;
                     catching_up && record.offset + 1 >= progress.target
                 }
                 None => false,
@@ -317,6 +441,9 @@ impl Reader for ByHand {
 
     fn stop(&self, grace: Duration) {
         self.core.stop(grace);
+        if let Some(store) = &self.store {
+            store.close();
+        }
     }
 }
 

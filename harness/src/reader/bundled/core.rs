@@ -45,8 +45,10 @@ pub(super) struct Progress {
     pub(super) next: Option<u64>,
     /// By-hand readers: the log end that they want to reach.
     pub(super) target: u64,
-    /// Group readers: `next` moved since the last commit was sent.
+    /// `next` moved since the last commit was sent, or since the table was last stored.
     pub(super) dirty: bool,
+    /// Stored tables: where the content that was restored goes on, until it was compared with the log.
+    pub(super) stored: Option<u64>,
 }
 
 /// Everything that the reading thread and the others share. Its lock is never held while a callback or the client runs.

@@ -58,6 +58,11 @@ pub trait Hooks: Send + Sync {
         true
     }
 
+    /// Whether an entry of a table that was stored is taken over.
+    fn restores(&self, _key: &str) -> bool {
+        true
+    }
+
     /// The client reported an error that does not end the reader.
     fn met_error(&self) {}
 

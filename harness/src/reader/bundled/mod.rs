@@ -1,12 +1,13 @@
-//! The bundled readers on rdkafka: three correct references and three teaching readers.
+//! The bundled readers on rdkafka: four correct references and three teaching readers.
 //!
 //! ```text
 //! stdin/stdout <- sdk <- by_hand (table, assign) | group <- core (state, supervision) <- client (rdkafka)
-//!                              ^ policy: the one decision that makes a teaching reader
+//!                              ^ policy: the one decision that makes a teaching reader, or a stored table
+//!                              ^ store:  what a stored table keeps on disk
 //!                              ^ hooks:  where the mutants of the tests take hold
 //! ```
 //!
-//! All six are the same code; a teaching reader differs from its reference in one [`policy::Policy`].
+//! All seven are the same code; one differs from the plain reference of its kind in one decision of its [`policy::Policy`].
 
 mod by_hand;
 mod client;
@@ -14,17 +15,18 @@ mod core;
 mod group;
 pub mod hooks;
 pub mod policy;
+mod store;
 mod table;
 
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use brokerfall_report::exception::Exception;
-use brokerfall_report::protocol::{Hello, Kind, PROTOCOL, RECORDS_IDS, RECORDS_OFFSETS, Start};
+use brokerfall_report::protocol::{Hello, Kind, PROTOCOL, RECORDS_IDS, RECORDS_OFFSETS, STATE, Start};
 
 use super::sdk::{self, Reader, Sdk, exceptions};
 use hooks::{Honest, Hooks};
-use policy::Policy;
+use policy::{Keeps, Policy};
 
 /// A bundled reader.
 #[derive(Debug, Clone, Copy)]
@@ -37,12 +39,17 @@ pub struct Bundled {
     pub policy: Policy,
 }
 
-/// The six bundled readers, references first.
-pub const BUNDLED: [Bundled; 6] = [
+/// The seven bundled readers, references first.
+pub const BUNDLED: [Bundled; 7] = [
     Bundled {
         name: "reference-table",
         kind: Kind::Table,
         policy: Policy::REFERENCE,
+    },
+    Bundled {
+        name: "reference-table-stored",
+        kind: Kind::Table,
+        policy: Policy::STORED,
     },
     Bundled {
         name: "reference-group",
@@ -81,7 +88,7 @@ pub fn main(name: &str) -> ExitCode {
 
 /// Speaks the adapter protocol as a reader of this kind and policy, with hooks that may make it a mutant.
 pub fn speak(name: &str, kind: Kind, policy: Policy, hooks: Arc<dyn Hooks>) -> ExitCode {
-    sdk::run(hello(name, kind), move |start, sdk| {
+    sdk::run(hello(name, kind, policy), move |start, sdk| {
         build(start, sdk, kind, policy, hooks.clone())
     })
 }
@@ -104,7 +111,7 @@ fn build(
     }
 }
 
-fn hello(name: &str, kind: Kind) -> Hello {
+fn hello(name: &str, kind: Kind, policy: Policy) -> Hello {
     let (_, librdkafka) = rdkafka::util::get_rdkafka_version();
     let mut capabilities = vec![
         RECORDS_OFFSETS,
@@ -119,6 +126,9 @@ fn hello(name: &str, kind: Kind) -> Hello {
         Kind::Table => capabilities.extend(["snapshot", "barrier", "wait_caught_up", "caught_up"]),
         Kind::Assign => capabilities.extend(["wait_caught_up", "caught_up"]),
         Kind::Group => capabilities.extend(["rebalanced", "committed", "commit", "returned"]),
+    }
+    if policy.keeps == Keeps::OnDisk {
+        capabilities.push(STATE);
     }
     Hello {
         protocol: PROTOCOL,

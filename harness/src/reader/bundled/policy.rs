@@ -1,6 +1,7 @@
-//! What tells the teaching readers from the references: one decision each, and nothing else.
+//! What tells the bundled readers of one kind apart: one decision each, and nothing else.
 
-/// The decisions in which the bundled readers differ. The references take the first of each.
+/// The decisions in which the bundled readers differ. The references take the first of each; the stored table, a reference
+/// too, differs in where it keeps its content.
 ///
 /// Declared timeouts and limits that the readers' manifests need: `stop` returns within 3 s and within the grace it is
 /// given; recovery takes at most 5 s after a heal (the longest backoff is 1 s, a half-open connection is given up after
@@ -14,6 +15,8 @@ pub struct Policy {
     pub out_of_range: OutOfRange,
     /// Who calls consume again when it has returned.
     pub consume: Consume,
+    /// Where a table is kept.
+    pub keeps: Keeps,
 }
 
 impl Policy {
@@ -22,6 +25,13 @@ impl Policy {
         callback_failure: CallbackFailure::Isolated,
         out_of_range: OutOfRange::Rebuild,
         consume: Consume::Supervised,
+        keeps: Keeps::InMemory,
+    };
+
+    /// A table that outlives its process: what it knows and where it goes on stand in the state folder.
+    pub const STORED: Policy = Policy {
+        keeps: Keeps::OnDisk,
+        ..Policy::REFERENCE
     };
 
     /// Incident 1, as in ktables 1.1.1: an exception of the observer callback ends the reading task.
@@ -68,4 +78,13 @@ pub enum Consume {
     Supervised,
     /// Nobody.
     Once,
+}
+
+/// Where a table is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keeps {
+    /// It is gone with its object, and the next one reads the topic from the log start.
+    InMemory,
+    /// In the state folder, with its offsets: the next object goes on from there.
+    OnDisk,
 }

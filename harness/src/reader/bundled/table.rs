@@ -24,6 +24,16 @@ impl View {
         }
     }
 
+    /// What one partition holds.
+    pub(super) fn partition(&self, place: &Place) -> impl Iterator<Item = (&String, &Option<u64>)> {
+        self.partitions.get(place).into_iter().flatten()
+    }
+
+    /// Gives one partition the content that an object before this one had.
+    pub(super) fn restore(&mut self, place: Place, entries: impl IntoIterator<Item = (String, Option<u64>)>) {
+        self.partitions.insert(place, entries.into_iter().collect());
+    }
+
     /// Empties one partition: what stood before a jump over deleted records may have been deleted with them.
     pub(super) fn clear(&mut self, place: &Place) {
         self.partitions.remove(place);

@@ -17,6 +17,7 @@ mod shared;
 mod stderr;
 mod tasks;
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -275,7 +276,7 @@ impl ReaderProcess {
                 .await
                 .ok_or_else(|| self.not_proven("its exit", "it runs"))?,
         };
-        let left = self.wait_until_alone(SIGNAL_WITHIN, true).await;
+        let left = self.wait_until_alone(SIGNAL_WITHIN, true, &HashSet::new()).await;
         if let Some(first) = left.first() {
             return Err(self.not_proven("an empty process group", first));
         }
@@ -314,6 +315,8 @@ impl ReaderProcess {
     pub async fn shut_down(&self, grace: Duration) -> Stopped {
         let ended_before = self.exited().is_some();
         let mut stopped_ms = ended_before.then_some(0);
+        // Most of what the last look has to read is told apart here, while the reader stops.
+        let mut others = HashSet::new();
         if !ended_before {
             self.shared.lock().told_to_end = true;
             if self.shared.lock().paused {
@@ -323,6 +326,7 @@ impl ReaderProcess {
             let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
             let asked_us = self.shared.recorder.now_us();
             self.shared.send(Command::Stop { grace_ms }, grace + STOP_MARGIN);
+            others = self.shared.group.others();
             if let Some(exit) = self.exit_within(grace + STOP_MARGIN).await {
                 stopped_ms = Some(exit.at_us.saturating_sub(asked_us) / 1_000);
             } else {
@@ -334,10 +338,10 @@ impl ReaderProcess {
                 }
             }
         }
-        let leftover = self.wait_until_alone(SETTLE, false).await;
+        let leftover = self.wait_until_alone(SETTLE, false, &others).await;
         if !leftover.is_empty() {
             self.shared.group.kill_all();
-            self.wait_until_alone(SIGNAL_WITHIN, true).await;
+            self.wait_until_alone(SIGNAL_WITHIN, true, &others).await;
         }
         self.spawner.forget(&self.shared.group);
         Stopped {
@@ -352,10 +356,10 @@ impl ReaderProcess {
     }
 
     /// Waits until nothing of it is left; returns what is after `within`.
-    async fn wait_until_alone(&self, within: Duration, kill: bool) -> Vec<String> {
+    async fn wait_until_alone(&self, within: Duration, kill: bool, others: &HashSet<u32>) -> Vec<String> {
         let deadline = Instant::now() + within;
         loop {
-            let left = self.shared.group.left();
+            let left = self.shared.group.left_beside(others);
             if left.is_empty() && self.exited().is_some() {
                 self.shared.lock().nothing_left = true;
             }

@@ -4,6 +4,7 @@
 //! $BROKERFALL_CACHE, else $XDG_CACHE_HOME/brokerfall, else ~/.cache/brokerfall
 //!   adapters/HASH/            the embedded adapters and SDKs, by content
 //!   envs/NAME-VERSION-HASH/   an environment: complete or not there at all
+//!   clusters/                 what starts Kafka's brokers (`cluster/process/kit.rs`)
 //! ```
 //!
 //! An environment is built in a temporary folder beside its place and renamed when it is complete, under a lock file, so
@@ -190,7 +191,7 @@ fn embedded_files(dir: &'static Dir<'static>, into: &mut Vec<(&'static Path, &'s
 
 /// Renames a complete temporary folder to its place. Another process may have been faster: its folder has the same
 /// content and stays.
-fn move_into_place(building: tempfile::TempDir, place: &Path) -> Result<(), ReaderError> {
+pub(crate) fn move_into_place(building: tempfile::TempDir, place: &Path) -> Result<(), ReaderError> {
     match std::fs::rename(building.path(), place) {
         Ok(()) => {
             // The folder has moved; nothing is left for the guard to remove.
@@ -204,8 +205,18 @@ fn move_into_place(building: tempfile::TempDir, place: &Path) -> Result<(), Read
     }
 }
 
-/// Takes the file lock of one environment; it is given back when the guard is dropped, or by the kernel if we die.
-fn lock_file(path: &Path, progress: &dyn Fn(&str)) -> Result<Flock<File>, ReaderError> {
+/// A temporary folder beside the place that it is to be moved to. It is removed should the harness be ended first.
+pub(crate) fn building(parent: &Path, label: &str) -> Result<tempfile::TempDir, ReaderError> {
+    let building = tempfile::Builder::new()
+        .prefix(&format!(".building-{label}-"))
+        .tempdir_in(parent)
+        .map_err(ReaderError::io(format!("making a folder in {}", parent.display())))?;
+    guard(building.path());
+    Ok(building)
+}
+
+/// Takes the lock of one folder of the cache; it is given back when the guard is dropped, or by the kernel if we die.
+pub(crate) fn lock(path: &Path, progress: &dyn Fn(&str)) -> Result<Flock<File>, ReaderError> {
     let failed = || format!("locking {}", path.display());
     let file = File::options()
         .create(true)
@@ -216,7 +227,7 @@ fn lock_file(path: &Path, progress: &dyn Fn(&str)) -> Result<Flock<File>, Reader
     match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
         Ok(guard) => Ok(guard),
         Err((file, _)) => {
-            progress("another process builds the same environment; waiting for it");
+            progress("another process builds the same; waiting for it");
             Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, errno)| ReaderError::io(failed())(errno.into()))
         }
     }

@@ -78,7 +78,7 @@ pub(in super::super) fn environment(
 
     let failed = |what: &str| format!("{what} in {} (set BROKERFALL_CACHE)", envs.display());
     std::fs::create_dir_all(&envs).map_err(ReaderError::io(failed("making a folder")))?;
-    let _lock = super::lock_file(&envs.join(format!(".{label}.lock")), options.progress)?;
+    let _lock = super::lock(&envs.join(format!(".{label}.lock")), options.progress)?;
     if complete() {
         return Ok(environment);
     }

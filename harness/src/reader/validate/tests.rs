@@ -203,6 +203,18 @@ fn runs_that_cannot_be_are_broken() {
 }
 
 #[test]
+fn processing_that_can_only_be_delayed_is_entered_and_raises_nothing() {
+    let mut validator = greeted(r#"["arm_callback.delay"]"#);
+    let entered = line(2, 1, r#""type":"callback_entered","callback":"on_record","offset":4"#);
+    assert!(validator.line(&entered, 10).is_ok());
+    let raised = line(3, 1, r#""type":"callback_raised","callback":"on_record","offset":4"#);
+    assert_eq!(
+        broken(&mut validator, &raised),
+        "`callback_raised` without the capability `arm_callback` in `hello`"
+    );
+}
+
+#[test]
 fn what_hello_did_not_promise_is_broken() {
     let none = |rest: &str| broken(&mut greeted("[]"), &line(2, 1, rest));
     assert_eq!(

@@ -169,7 +169,7 @@ async fn take(rig: &Arc<Rig>, course: &Arc<Course>, index: usize, step: &Step) -
             detail,
         });
     };
-    let mark = rig.recorder.mark();
+    let mark = rig.mark();
     moved(StepState::Waiting, String::new());
     let met = rig
         .recorder

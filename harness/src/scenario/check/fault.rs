@@ -13,6 +13,22 @@ use crate::fault::partition::{Connects, Heals, Mode, Partition, Way};
 use crate::fault::{BrokerChoice, FaultSpec};
 use crate::link::codes::{self, ANSWERABLE_APIS, ERROR_NAMES};
 
+/// Answers that no broker gives, and what it does instead: api, code, how. From Kafka's own coordinator
+/// (`GroupCoordinator.handleHeartbeat`, `handleSyncGroup`), which keeps this code from clients that do not expect it there;
+/// Redpanda does as Kafka does.
+const NEVER_ANSWERED: [(&str, &str, &str); 2] = [
+    (
+        "Heartbeat",
+        "COORDINATOR_LOAD_IN_PROGRESS",
+        "while it loads the group it answers as if all were well; use JoinGroup, OffsetCommit or OffsetFetch",
+    ),
+    (
+        "SyncGroup",
+        "COORDINATOR_LOAD_IN_PROGRESS",
+        "it answers REBALANCE_IN_PROGRESS, so that the member joins again",
+    ),
+];
+
 impl Check<'_> {
     pub(super) fn fault(&self, n: usize, fault: &FaultSpec) {
         match fault {
@@ -59,6 +75,13 @@ impl Check<'_> {
                             quoted(&answer.code)
                         ),
                     };
+                    self.at_step(n, &["do", "answer-error", "code"], text);
+                }
+                let never = NEVER_ANSWERED
+                    .iter()
+                    .find(|(of, code, _)| (*of, *code) == (api, answer.code.as_str()));
+                if let Some((_, code, instead)) = never {
+                    let text = format!("Kafka does not answer {code} to {api} ({instead})");
                     self.at_step(n, &["do", "answer-error", "code"], text);
                 }
                 self.times(n, "answer-error", answer.times);

@@ -214,6 +214,15 @@ impl Check<'_> {
                 "a heartbeat that is not shorter than the session comes too late (wanted a third of `session` at most)",
             );
         }
+        if let (Some(max_poll), Some(session)) = (reader.max_poll, reader.session)
+            && max_poll < session
+        {
+            // librdkafka refuses it: "`max.poll.interval.ms` must be >= `session.timeout.ms`".
+            self.at_top(
+                &["reader", "max-poll"],
+                "a max-poll that is shorter than the session is refused by clients (wanted at least `session`)",
+            );
+        }
     }
 
     /// What is wrong with a node id, if anything.

@@ -46,7 +46,7 @@ impl Lab {
         let folder = tempfile::tempdir().unwrap();
         let recorder = Recorder::new(Some(&folder.path().join("history.jsonl"))).unwrap();
         let upstream = "127.0.0.1:1".parse().unwrap();
-        let brokers = ports::reserve(2).unwrap().into_iter().zip(1..);
+        let brokers = ports::reserve(2).unwrap().into_iter().map(Arc::new).zip(1..);
         let brokers = brokers.map(|(port, node)| Arc::new(Broker::new(node, upstream, port).unwrap()));
         let shared = Arc::new(Shared::new(
             brokers.collect(),

@@ -1,16 +1,19 @@
-//! Loopback addresses and ports of the link, held for the whole run.
+//! Loopback addresses and ports, held for as long as their holder lives: the link's, and those that a cluster's brokers
+//! listen on.
 //!
-//! A port is bound once, exclusively, and stays bound until the link ends. To refuse connections its socket stops
+//! A port is bound once, exclusively, and stays bound until its holder ends. To refuse connections its socket stops
 //! listening (`shutdown` of a listening socket on Linux) and to accept again it listens anew: at no moment could anybody
 //! else take the port. Ports lie below the range of ephemeral ports, because a client that retries a dead port inside
 //! that range can end up connected to itself.
+//!
+//! A broker that is a process of its own binds the port that is held for it a second time, which the kernel allows as long
+//! as the held one does not listen (both have SO_REUSEADDR, as every server socket of a JVM has). While the broker is down
+//! the port refuses, and nobody else can take it.
 
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use socket2::{Domain, Protocol, Socket, Type};
-
-use crate::link::LinkError;
 
 /// First port that is tried.
 const FIRST: u16 = 20_000;
@@ -19,51 +22,77 @@ const LAST: u16 = 27_999;
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 1024;
 
-/// Links started by this process; together with the process id it spreads runs over addresses and ports.
+/// Reservations made by this process; together with the process id it spreads runs over addresses and ports.
 static STARTED: AtomicU32 = AtomicU32::new(0);
 
 /// A port that is held: bound, and listening or not.
-pub(super) struct Port {
+pub struct Port {
     socket: Socket,
     address: SocketAddr,
 }
 
 impl Port {
-    pub(super) fn address(&self) -> SocketAddr {
+    /// Address and port.
+    pub fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// Accepts connections from now on.
-    pub(super) fn listen(&self) -> std::io::Result<()> {
+    pub(crate) fn listen(&self) -> std::io::Result<()> {
         self.socket.listen(BACKLOG)
     }
 
     /// Leaves connects unanswered once the one connection that still fits is there and is not accepted.
-    pub(super) fn leave_unanswered(&self) -> std::io::Result<()> {
+    pub(crate) fn leave_unanswered(&self) -> std::io::Result<()> {
         self.socket.listen(0)
     }
 
     /// Refuses connections from now on; those not yet accepted are reset.
-    pub(super) fn refuse(&self) -> std::io::Result<()> {
+    pub(crate) fn refuse(&self) -> std::io::Result<()> {
         self.socket.shutdown(Shutdown::Read)
     }
 
     /// A listener on this port's socket. Dropping it does not stop the port from listening.
-    pub(super) fn listener(&self) -> std::io::Result<tokio::net::TcpListener> {
+    pub(crate) fn listener(&self) -> std::io::Result<tokio::net::TcpListener> {
         let listener = std::net::TcpListener::from(self.socket.try_clone()?);
         tokio::net::TcpListener::from_std(listener)
     }
 }
 
-/// Binds one port per broker, all on one loopback address.
-pub(super) fn reserve(count: usize) -> Result<Vec<Port>, LinkError> {
+/// Why no port could be held.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PortError {
+    /// No free port.
+    #[error("no free port on {host} between {from} and {to} (other runs hold them; lower --jobs)")]
+    NoPort {
+        /// Loopback address.
+        host: String,
+        /// First port tried.
+        from: u16,
+        /// Last port tried.
+        to: u16,
+    },
+    /// The operating system refused.
+    #[error("cannot bind {address}")]
+    Bind {
+        /// Address.
+        address: SocketAddr,
+        /// Its answer.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+/// Binds so many ports, all on one loopback address.
+pub(crate) fn reserve(count: usize) -> Result<Vec<Port>, PortError> {
     let seed = std::process::id()
         .wrapping_mul(31)
         .wrapping_add(STARTED.fetch_add(1, Ordering::Relaxed));
     reserve_from(seed, count)
 }
 
-fn reserve_from(seed: u32, count: usize) -> Result<Vec<Port>, LinkError> {
+fn reserve_from(seed: u32, count: usize) -> Result<Vec<Port>, PortError> {
     let host = host(seed);
     let (from, to) = range();
     let width = u32::from(to - from) + 1;
@@ -80,15 +109,12 @@ fn reserve_from(seed: u32, count: usize) -> Result<Vec<Port>, LinkError> {
             Ok(socket) => ports.push(Port { socket, address }),
             Err(cause) if cause.kind() == std::io::ErrorKind::AddrInUse => {}
             Err(source) => {
-                return Err(LinkError::Io {
-                    what: format!("cannot bind {address} for the link"),
-                    source,
-                });
+                return Err(PortError::Bind { address, source });
             }
         }
     }
     if ports.len() < count {
-        return Err(LinkError::NoPort {
+        return Err(PortError::NoPort {
             host: host.to_string(),
             from,
             to,
@@ -100,7 +126,7 @@ fn reserve_from(seed: u32, count: usize) -> Result<Vec<Port>, LinkError> {
 fn bind(address: SocketAddr) -> std::io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_nonblocking(true)?;
-    // Without SO_REUSEADDR, so that a port held by another link is never shared while that link refuses.
+    // Without SO_REUSEADDR, so that a port held by another run is never shared while it refuses.
     socket.bind(&address.into())?;
     // From here on with it: connections inherit it, and listening again would otherwise fail while they linger.
     socket.set_reuse_address(true)?;

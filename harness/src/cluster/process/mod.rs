@@ -1,0 +1,875 @@
+//! Apache Kafka as JVM processes, in KRaft mode: 1 to 3 nodes, each broker and controller.
+//!
+//! ```text
+//! readers --> link (127.0.0.N:p, advertised) --READER--> broker (a JVM in its own process group, under the watchdog)
+//! harness, oracle, other brokers ----------------ORACLE----^
+//! ```
+//!
+//! `kit` finds Java and Kafka and prepares the start; `node` is one JVM; `admin` is what brokers are asked. The ports of all listeners are held for the cluster's life, the link's too, so that a cluster serves one run after another.
+//! Deliberately not here: faults, and when a cluster is used again (`cluster/clusters.rs`).
+
+mod admin;
+mod jars;
+mod java;
+mod kit;
+mod node;
+mod settings;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use brokerfall_report::history::ClusterInfo;
+use futures::future::try_join_all;
+use kafka_protocol::messages::MetadataResponse;
+use nix::sys::signal::Signal;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+
+use self::admin::code;
+pub use self::kit::{Kit, KitOptions};
+use self::node::Node;
+use self::settings::Addresses;
+use super::{Ability, Cluster, ClusterError, NodeId, TopicSpec, direct};
+use crate::ports::Port;
+use crate::process::Spawner;
+use crate::reader::catalogue::ReaderError;
+use crate::reader::provision::Fnv;
+
+/// The version of Apache Kafka where none is named.
+pub const KAFKA: &str = "4.1.0";
+
+/// How the cluster is named in errors.
+const PROCESS: &str = "process";
+
+/// `client.id` of this module's own requests.
+const CLIENT: &str = "brokerfall-cluster";
+
+/// Folder of the cache.
+pub(crate) const CACHED: &str = "clusters";
+
+/// The group's commits and members.
+const OFFSETS: &str = "__consumer_offsets";
+
+/// Its partitions, as the brokers are told.
+const OFFSETS_PARTITIONS: i32 = 3;
+
+/// Written and read to show that every broker serves, then deleted.
+const READY: &str = "brokerfall-ready";
+
+/// Longest wait until brokers serve, or a change has reached them all. The slowest start of a loaded machine took 9 s.
+const SERVES_WITHIN: Duration = Duration::from_secs(60);
+
+/// Longest wait until a port refuses after its process was reaped.
+const REFUSES_WITHIN: Duration = Duration::from_secs(5);
+
+/// Between two looks at a broker. Shorter, and a tight connect loop fills the backlog of one that is going down.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// Starts that may fail because somebody else has taken a port. Ports are held, so this takes a program that shares ports.
+const TRIES: u32 = 3;
+
+/// Apache Kafka as JVM processes.
+///
+/// ```no_run
+/// # use brokerfall::cluster::{Cluster, ClusterError, process::{Kit, KitOptions, ProcessCluster}};
+/// # async fn example(brokerfall: &std::path::Path, cache: &std::path::Path) -> Result<(), ClusterError> {
+/// let options = KitOptions { kafka: None, cache, may_download: true, progress: &|line| println!("{line}") };
+/// let kit = Kit::find(&options, brokerfall)?;
+/// kit.prepare(options.progress).await?;
+/// let cluster = ProcessCluster::start(&kit, 1).await?;
+/// println!("direct listeners: {}", cluster.direct_bootstrap());
+/// cluster.shutdown().await;
+/// # Ok(())
+/// # }
+/// ```
+pub struct ProcessCluster {
+    kit: Kit,
+    nodes: Vec<Node>,
+    /// The link's ports, which the brokers tell readers.
+    advertised: Vec<Arc<Port>>,
+    /// Held so that nobody takes the port of a broker that is down.
+    _held: Vec<Port>,
+    /// Settings and data of every broker.
+    folder: tempfile::TempDir,
+    begun: tokio::time::Instant,
+    /// When the last of its brokers had first acknowledged a record.
+    first_produce: OnceLock<Duration>,
+    died: watch::Sender<Option<String>>,
+}
+
+impl ProcessCluster {
+    /// Starts a cluster of 1 to 3 brokers and returns when every one of them takes and gives records.
+    ///
+    /// # Errors
+    /// [`ClusterError::Died`] with the last lines of its log when a broker ends, [`ClusterError::TimedOut`] when one does
+    /// not serve, [`ClusterError::Ports`], [`ClusterError::Io`].
+    pub async fn start(kit: &Kit, brokers: u32) -> Result<Self, ClusterError> {
+        let mut tries = 1;
+        loop {
+            let cluster = Self::lay_out(kit, brokers as usize)?;
+            let up = async {
+                try_join_all(cluster.nodes.iter().map(|node| node.start(kit))).await?;
+                cluster.until_all_serve().await
+            };
+            let up = tokio::select! {
+                up = up => up,
+                last_words = cluster.died() => Err(ClusterError::Died { cluster: PROCESS, last_words }),
+            };
+            match up {
+                Ok(()) => return Ok(cluster),
+                Err(ClusterError::Died { last_words, .. })
+                    if tries < TRIES && last_words.contains("Address already in use") =>
+                {
+                    cluster.shutdown().await;
+                    tries += 1;
+                }
+                Err(cause) => {
+                    cluster.shutdown().await;
+                    return Err(cause);
+                }
+            }
+        }
+    }
+
+    /// Ports, settings and data folders of a cluster that has never run.
+    fn lay_out(kit: &Kit, brokers: usize) -> Result<Self, ClusterError> {
+        let io = |what: &'static str| {
+            move |source| ClusterError::Io {
+                what: what.to_owned(),
+                source,
+            }
+        };
+        let folder = tempfile::Builder::new()
+            .prefix("brokerfall-kafka-")
+            .tempdir()
+            .map_err(io("making a folder for the brokers' data"))?;
+        Spawner::shared_with(kit.program())?.guard_folder(folder.path());
+        let (advertised, held) = kit::reserve(brokers)?;
+        let nodes: Vec<(NodeId, Addresses)> = (1..)
+            .zip(advertised.iter().zip(held.chunks(3)))
+            .map(|(node, (link, own))| {
+                let addresses = Addresses {
+                    reader: own[0].address(),
+                    advertised: link.address(),
+                    oracle: own[1].address(),
+                    controller: own[2].address(),
+                };
+                (node, addresses)
+            })
+            .collect();
+        let mut id = Fnv::default();
+        id.part(&std::process::id().to_le_bytes());
+        id.part(folder.path().as_os_str().as_encoded_bytes());
+        let cluster_id = kit::kafka_id(&id);
+        let (died, _) = watch::channel(None);
+        let mut laid_out = Vec::new();
+        for (node, addresses) in &nodes {
+            let own = folder.path().join(format!("broker-{node}"));
+            let data = own.join("data");
+            kit.fill(&data, *node, &cluster_id)
+                .map_err(io("filling a broker's data folder"))?;
+            let properties = own.join("server.properties");
+            std::fs::write(&properties, settings::properties(*node, &nodes, &data))
+                .map_err(io("writing a broker's settings"))?;
+            laid_out.push(Node::new(*node, *addresses, properties, own, died.clone()));
+        }
+        Ok(Self {
+            kit: kit.clone(),
+            nodes: laid_out,
+            advertised: advertised.into_iter().map(Arc::new).collect(),
+            _held: held,
+            folder,
+            begun: tokio::time::Instant::now(),
+            first_produce: OnceLock::new(),
+            died,
+        })
+    }
+
+    /// Process ids of the brokers that run.
+    pub fn pids(&self) -> Vec<u32> {
+        self.nodes.iter().filter_map(Node::pid).collect()
+    }
+
+    /// Folder of the brokers' settings and data.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// How long it took from the start of the first process until every broker had acknowledged a record.
+    pub fn first_produce_after(&self) -> Duration {
+        self.first_produce.get().copied().unwrap_or_default()
+    }
+
+    /// Returns when the leader of a partition has acknowledged a record, which is the caller's to account for.
+    ///
+    /// # Errors
+    /// [`ClusterError::TimedOut`] when it does not.
+    pub async fn until_takes(&self, topic: &str, partition: u32) -> Result<(), ClusterError> {
+        let index = i32::try_from(partition).unwrap_or(i32::MAX);
+        until(&format!("{topic}-{partition} taking a record"), || async {
+            let leader = self.leader(topic, partition).await?;
+            admin::produce(self.node(leader)?.oracle(), topic, index)
+                .await
+                .map(drop)
+        })
+        .await
+    }
+
+    /// True while every broker runs and none is paused.
+    pub fn answers(&self) -> bool {
+        self.nodes.iter().all(Node::answers)
+    }
+
+    /// Makes it as good as new for the next run, and proves that it serves: every broker runs, no topic and no group is left,
+    /// and each broker takes and gives a record.
+    ///
+    /// # Errors
+    /// Any: then it is to be shut down and another started.
+    pub async fn renew(&self, group: &str) -> Result<(), ClusterError> {
+        if !self.answers() {
+            return Err(refused("serve another run".to_owned(), "a broker is down or paused"));
+        }
+        let metadata = self.metadata(&[]).await?;
+        let topics: Vec<String> = metadata
+            .topics
+            .iter()
+            .filter_map(|topic| topic.name.as_ref())
+            .map(|name| name.as_str().to_owned())
+            .filter(|name| !name.starts_with("__"))
+            .collect();
+        if !topics.is_empty() {
+            admin::delete_topics(self.any()?, &topics).await?;
+        }
+        let coordinator = self.node(self.coordinator(group).await?)?.oracle();
+        admin::end_group(coordinator, group).await?;
+        self.until_all_serve().await
+    }
+
+    /// Ends every process with this signal and waits for it.
+    ///
+    /// # Errors
+    /// [`ClusterError::TimedOut`] when one stays.
+    pub(super) async fn end_by(&self, signal: Signal) -> Result<(), ClusterError> {
+        let running = self.nodes.iter().filter(|node| node.is_running());
+        try_join_all(running.map(|node| node.end(signal))).await.map(drop)
+    }
+
+    fn node(&self, node: NodeId) -> Result<&Node, ClusterError> {
+        self.nodes.iter().find(|known| known.id == node).ok_or_else(|| {
+            refused(
+                format!("broker {node}"),
+                &format!("it has brokers 1 to {}", self.nodes.len()),
+            )
+        })
+    }
+
+    /// A broker to ask.
+    fn any(&self) -> Result<SocketAddr, ClusterError> {
+        self.nodes
+            .iter()
+            .find(|node| node.answers())
+            .map(Node::oracle)
+            .ok_or_else(|| refused("a broker to ask".to_owned(), "every broker is down or paused"))
+    }
+
+    async fn metadata(&self, topics: &[String]) -> Result<MetadataResponse, ClusterError> {
+        metadata_of(self.any()?, topics).await
+    }
+
+    /// Returns when every broker knows all others, and each has taken a record and given it back.
+    async fn until_all_serve(&self) -> Result<(), ClusterError> {
+        let nodes: Vec<NodeId> = self.nodes.iter().map(|node| node.id).collect();
+        try_join_all(self.nodes.iter().map(|node| self.until_named(node, &nodes))).await?;
+        // One partition on each broker.
+        let replicas: Vec<Vec<NodeId>> = nodes.iter().map(|node| vec![*node]).collect();
+        self.create(READY, &replicas, &[]).await?;
+        let numbered = || self.nodes.iter().zip(0..);
+        let taken = numbered().map(|(node, partition)| {
+            until("a broker taking a record", move || async move {
+                admin::produce(node.oracle(), READY, partition).await
+            })
+        });
+        let offsets = try_join_all(taken).await?;
+        // Only the first time: a cluster that is used again has been up before.
+        self.first_produce.get_or_init(|| self.begun.elapsed());
+        let given = numbered().zip(offsets).map(|((node, partition), offset)| {
+            until("a broker giving a record", move || async move {
+                match admin::fetch(node.oracle(), READY, partition, offset).await? {
+                    0 => Err(refused(format!("read what broker {} took", node.id), "nothing")),
+                    _ => Ok(()),
+                }
+            })
+        });
+        try_join_all(given).await?;
+        // The first group makes the topic of commits, which takes a moment; no reader is to wait for it.
+        until("a group's coordinator", || self.coordinator(READY)).await?;
+        admin::delete_topics(self.any()?, &[READY.to_owned()]).await
+    }
+
+    /// Creates a topic. Asked again while no answer comes, and while a broker that is to hold it is fenced, as on a machine
+    /// that has starved it for longer than its session; what is refused otherwise stays refused.
+    async fn create(
+        &self,
+        topic: &str,
+        replicas: &[Vec<NodeId>],
+        configs: &[(&str, String)],
+    ) -> Result<(), ClusterError> {
+        let unanswered = AtomicBool::new(false);
+        let command = || format!("create topic {topic}");
+        until(&command(), || async {
+            match admin::create_topic(self.any()?, topic, replicas, configs).await {
+                Ok(code @ code::INVALID_REPLICA_ASSIGNMENT) => admin::check(command, code, &[]).map(Ok),
+                // Created by a request whose answer was lost.
+                Ok(code::TOPIC_ALREADY_EXISTS) if unanswered.load(Ordering::Relaxed) => Ok(Ok(())),
+                Ok(code) => Ok(admin::check(command, code, &[])),
+                Err(cause) => {
+                    unanswered.store(true, Ordering::Relaxed);
+                    Err(cause)
+                }
+            }
+        })
+        .await?
+    }
+
+    /// Returns when a broker names all these nodes in its Metadata. It listens only once the controller lets it serve.
+    async fn until_named(&self, node: &Node, nodes: &[NodeId]) -> Result<(), ClusterError> {
+        let what = format!("that broker {} names the brokers {nodes:?}", node.id);
+        until(&what, || async {
+            if let Some(last_words) = node.last_words() {
+                return Err(ClusterError::Died {
+                    cluster: PROCESS,
+                    last_words,
+                });
+            }
+            let named = brokers_of(&metadata_of(node.oracle(), &[]).await?);
+            if nodes.iter().all(|node| named.contains(node)) {
+                Ok(())
+            } else {
+                Err(refused(what.clone(), &format!("it names {named:?}")))
+            }
+        })
+        .await
+    }
+
+    /// Waits until every broker that answers says that `to` leads a partition.
+    async fn until_led(&self, topic: &str, partition: i32, to: NodeId) -> Result<(), ClusterError> {
+        let what = format!("that broker {to} leads {topic}-{partition}");
+        until(&what, || async {
+            for node in self.nodes.iter().filter(|node| node.answers()) {
+                let led = leader_in(&metadata_of(node.oracle(), &[topic.to_owned()]).await?, partition);
+                if led != Some(to) {
+                    return Err(refused(what.clone(), &format!("broker {} names {led:?}", node.id)));
+                }
+            }
+            Ok(())
+        })
+        .await
+    }
+}
+
+#[async_trait]
+impl Cluster for ProcessCluster {
+    fn info(&self) -> ClusterInfo {
+        ClusterInfo {
+            kind: PROCESS.to_owned(),
+            kafka: self.kit.kafka().to_owned(),
+            brokers: u32::try_from(self.nodes.len()).unwrap_or(u32::MAX),
+            properties: Vec::new(),
+        }
+    }
+
+    fn brokers(&self) -> Vec<(NodeId, SocketAddr)> {
+        self.nodes.iter().map(|node| (node.id, node.oracle())).collect()
+    }
+
+    fn upstreams(&self) -> Vec<(NodeId, SocketAddr)> {
+        self.nodes.iter().map(|node| (node.id, node.addresses.reader)).collect()
+    }
+
+    fn advertised(&self) -> Vec<Arc<Port>> {
+        self.advertised.clone()
+    }
+
+    fn can(&self, ability: Ability) -> bool {
+        match ability {
+            Ability::PauseBroker | Ability::DeleteRecords => true,
+        }
+    }
+
+    fn log_to(&self, folder: &Path) {
+        for node in &self.nodes {
+            node.log_to(folder);
+        }
+    }
+
+    async fn create_topic(&self, topic: &TopicSpec) -> Result<(), ClusterError> {
+        let all: Vec<NodeId> = self.nodes.iter().map(|node| node.id).collect();
+        let replicas = replicas_of(topic, &all);
+        let configs = configs_of(topic, self.kit.kafka());
+        self.create(&topic.name, &replicas, &configs).await?;
+        for (partition, replicas) in (0..).zip(&replicas) {
+            self.until_led(&topic.name, partition, replicas[0]).await?;
+        }
+        Ok(())
+    }
+
+    /// Brokers elect by themselves, once the dead one's session is over.
+    async fn kill_broker(&self, node: NodeId, _election: Duration) -> Result<String, ClusterError> {
+        let node = self.node(node)?;
+        let pid = node
+            .pid()
+            .ok_or_else(|| refused(format!("kill broker {}", node.id), "it is down"))?;
+        node.end(Signal::SIGKILL).await?;
+        for address in [node.addresses.reader, node.oracle()] {
+            refuses(address).await?;
+        }
+        Ok(format!(
+            "broker {}: process {pid} was killed and is gone, {} refuses connections",
+            node.id, node.addresses.reader
+        ))
+    }
+
+    async fn start_broker(&self, node: NodeId) -> Result<String, ClusterError> {
+        let node = self.node(node)?;
+        if node.is_running() {
+            return Err(refused(format!("start broker {}", node.id), "it runs"));
+        }
+        node.start(&self.kit).await?;
+        self.until_named(node, &[node.id]).await?;
+        Ok(format!(
+            "broker {}: process {} serves at {}",
+            node.id,
+            node.pid().unwrap_or_default(),
+            node.addresses.reader
+        ))
+    }
+
+    async fn pause_broker(&self, node: NodeId) -> Result<String, ClusterError> {
+        let node = self.node(node)?;
+        node.set_paused(true).await?;
+        Ok(format!(
+            "broker {}: process {} is stopped (state T)",
+            node.id,
+            node.pid().unwrap_or_default()
+        ))
+    }
+
+    async fn resume_broker(&self, node: NodeId) -> Result<String, ClusterError> {
+        let node = self.node(node)?;
+        node.set_paused(false).await?;
+        self.until_named(node, &[node.id]).await?;
+        Ok(format!(
+            "broker {}: process {} runs on and answers Metadata",
+            node.id,
+            node.pid().unwrap_or_default()
+        ))
+    }
+
+    async fn delete_records(&self, topic: &str, partition: u32, before: u64) -> Result<String, ClusterError> {
+        let index = i32::try_from(partition).unwrap_or(i32::MAX);
+        let leader = self.leader(topic, partition).await?;
+        let start = admin::delete_records(self.node(leader)?.oracle(), topic, index, before).await?;
+        Ok(format!(
+            "DeleteRecords moved the log start of {topic}-{partition} to {start}"
+        ))
+    }
+
+    fn live(&self) -> Vec<NodeId> {
+        let running = self.nodes.iter().filter(|node| node.is_running());
+        running.map(|node| node.id).collect()
+    }
+
+    async fn move_leader(&self, topic: &str, partition: u32, to: NodeId) -> Result<String, ClusterError> {
+        if !self.node(to)?.answers() {
+            return Err(refused(format!("broker {to} in charge"), "it is down or paused"));
+        }
+        let index = i32::try_from(partition).unwrap_or(i32::MAX);
+        let metadata = self.metadata(&[topic.to_owned()]).await?;
+        let found = metadata
+            .topics
+            .iter()
+            .flat_map(|topic| &topic.partitions)
+            .find(|found| found.partition_index == index)
+            .ok_or_else(|| refused(format!("move the leader of {topic}-{partition}"), "no such partition"))?;
+        let before: Vec<NodeId> = found.replica_nodes.iter().map(|node| node.0).collect();
+        // As many replicas as before; one gives way where the new leader had none.
+        let mut after = vec![to];
+        after.extend(before.iter().copied().filter(|node| *node != to));
+        after.truncate(before.len());
+        admin::reassign(self.any()?, topic, index, &after).await?;
+        let what = format!("that broker {to} is in sync with {topic}-{partition}");
+        until(&what, || async {
+            let metadata = self.metadata(&[topic.to_owned()]).await?;
+            let found = metadata.topics.iter().flat_map(|topic| &topic.partitions);
+            let in_sync = found
+                .filter(|found| found.partition_index == index)
+                .any(|found| found.isr_nodes.iter().any(|node| node.0 == to));
+            if in_sync {
+                Ok(())
+            } else {
+                Err(refused(what.clone(), "not yet"))
+            }
+        })
+        .await?;
+        admin::elect_first(self.any()?, topic, index).await?;
+        self.until_led(topic, index, to).await?;
+        Ok(format!(
+            "Metadata of every broker names broker {to} the leader of {topic}-{partition}"
+        ))
+    }
+
+    /// A group's coordinator is the leader of the partition that holds its commits.
+    async fn move_coordinator(&self, group: &str, to: NodeId) -> Result<String, ClusterError> {
+        let partition = offsets_partition(group);
+        self.move_leader(OFFSETS, partition, to).await?;
+        let what = format!("that broker {to} coordinates group {group}");
+        until(&what, || async {
+            match self.coordinator(group).await? {
+                node if node == to => Ok(()),
+                node => Err(refused(what.clone(), &format!("it is broker {node}"))),
+            }
+        })
+        .await?;
+        Ok(format!(
+            "FindCoordinator names broker {to} the coordinator of group {group}, which leads {OFFSETS}-{partition}"
+        ))
+    }
+
+    async fn members(&self) -> Result<Vec<NodeId>, ClusterError> {
+        Ok(brokers_of(&self.metadata(&[]).await?))
+    }
+
+    async fn leader(&self, topic: &str, partition: u32) -> Result<NodeId, ClusterError> {
+        let metadata = self.metadata(&[topic.to_owned()]).await?;
+        leader_in(&metadata, i32::try_from(partition).unwrap_or(i32::MAX)).ok_or_else(|| {
+            refused(
+                format!("leader of {topic}-{partition}"),
+                "no such partition, or it has no leader",
+            )
+        })
+    }
+
+    async fn coordinator(&self, group: &str) -> Result<NodeId, ClusterError> {
+        direct::coordinator(self.any()?, CLIENT, group, admin::ANSWER_WITHIN)
+            .await
+            .map_err(admin::direct_error("FindCoordinator"))?
+            .ok_or_else(|| refused(format!("coordinator of group {group}"), "it has none"))
+    }
+
+    fn complaints(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    async fn died(&self) -> String {
+        let mut died = self.died.subscribe();
+        let last_words = died.wait_for(Option::is_some).await;
+        match last_words.ok().and_then(|last_words| last_words.clone()) {
+            Some(last_words) => last_words,
+            None => std::future::pending().await,
+        }
+    }
+
+    async fn shutdown(&self) {
+        // What stays is killed by the watchdog at the end.
+        let _ = self.end_by(Signal::SIGKILL).await;
+        // OK to leave to the watchdog: it was told of the folder.
+        let _ = tokio::fs::remove_dir_all(self.folder.path()).await;
+    }
+}
+
+fn refused(command: String, answer: &str) -> ClusterError {
+    ClusterError::Refused {
+        cluster: PROCESS,
+        command,
+        answer: answer.to_owned(),
+    }
+}
+
+async fn metadata_of(address: SocketAddr, topics: &[String]) -> Result<MetadataResponse, ClusterError> {
+    direct::metadata(address, CLIENT, topics, admin::ANSWER_WITHIN)
+        .await
+        .map_err(admin::direct_error("Metadata"))
+}
+
+fn brokers_of(metadata: &MetadataResponse) -> Vec<NodeId> {
+    let mut nodes: Vec<NodeId> = metadata.brokers.iter().map(|broker| broker.node_id.0).collect();
+    nodes.sort_unstable();
+    nodes
+}
+
+fn leader_in(metadata: &MetadataResponse, partition: i32) -> Option<NodeId> {
+    metadata
+        .topics
+        .iter()
+        .flat_map(|topic| &topic.partitions)
+        .find(|found| found.partition_index == partition && found.leader_id.0 > 0)
+        .map(|found| found.leader_id.0)
+}
+
+/// The replicas of each partition, leader first: the topic's brokers in turn.
+fn replicas_of(topic: &TopicSpec, all: &[NodeId]) -> Vec<Vec<NodeId>> {
+    let nodes = if topic.brokers.is_empty() { all } else { &topic.brokers };
+    let count = (topic.replicas as usize).clamp(1, nodes.len());
+    (0..topic.partitions as usize)
+        .map(|partition| {
+            nodes
+                .iter()
+                .cycle()
+                .skip(partition % nodes.len())
+                .take(count)
+                .copied()
+                .collect()
+        })
+        .collect()
+}
+
+/// The settings of a topic, as Kafka names them.
+fn configs_of(topic: &TopicSpec, kafka: &str) -> Vec<(&'static str, String)> {
+    let mut configs = Vec::new();
+    if topic.compacted {
+        // Records of a topic that is compacted only cannot be deleted by request; nothing is deleted without one, since
+        // retention is for ever.
+        configs.push(("cleanup.policy", "compact,delete".to_owned()));
+    }
+    if let Some(ms) = topic.retention_ms {
+        configs.push(("retention.ms", ms.to_string()));
+    }
+    if let Some(bytes) = topic.retention_bytes {
+        configs.push(("retention.bytes", bytes.to_string()));
+    }
+    if let Some(bytes) = topic.segment_bytes {
+        // From 4.1 on segments below 1 MiB go by another name.
+        let small = bytes < (1 << 20) && !kafka.starts_with("3.");
+        let name = if small {
+            "internal.segment.bytes"
+        } else {
+            "segment.bytes"
+        };
+        configs.push((name, bytes.to_string()));
+    }
+    configs
+}
+
+/// The partition of the topic of commits that holds a group: the hash that Java gives its name.
+fn offsets_partition(group: &str) -> u32 {
+    let hash = group
+        .encode_utf16()
+        .fold(0i32, |hash, unit| hash.wrapping_mul(31).wrapping_add(i32::from(unit)));
+    u32::try_from((hash & i32::MAX) % OFFSETS_PARTITIONS).unwrap_or_default()
+}
+
+/// Asks again until it works, or a broker has died.
+async fn until<T, F>(what: &str, mut attempt: impl FnMut() -> F) -> Result<T, ClusterError>
+where
+    F: Future<Output = Result<T, ClusterError>> + Send,
+{
+    let deadline = tokio::time::Instant::now() + SERVES_WITHIN;
+    loop {
+        let cause = match attempt().await {
+            Ok(done) => return Ok(done),
+            Err(cause @ ClusterError::Died { .. }) => return Err(cause),
+            Err(cause) => cause,
+        };
+        if tokio::time::Instant::now() >= deadline {
+            return Err(ClusterError::TimedOut {
+                what: what.to_owned(),
+                within: SERVES_WITHIN,
+                last_seen: crate::chain(&cause),
+            });
+        }
+        crate::before_the_next_look(LOOK_EVERY).await;
+    }
+}
+
+/// Waits until a port refuses connections.
+async fn refuses(address: SocketAddr) -> Result<(), ClusterError> {
+    let deadline = tokio::time::Instant::now() + REFUSES_WITHIN;
+    loop {
+        let last_seen = match tokio::time::timeout(LOOK_EVERY * 10, TcpStream::connect(address)).await {
+            Ok(Err(cause)) if cause.kind() == std::io::ErrorKind::ConnectionRefused => return Ok(()),
+            Ok(Err(cause)) => cause.to_string(),
+            Ok(Ok(_)) => "a connection".to_owned(),
+            Err(_) => "no answer".to_owned(),
+        };
+        if tokio::time::Instant::now() >= deadline {
+            return Err(ClusterError::TimedOut {
+                what: format!("refusal at {address}"),
+                within: REFUSES_WITHIN,
+                last_seen,
+            });
+        }
+        crate::before_the_next_look(LOOK_EVERY).await;
+    }
+}
+
+/// Why no broker can be started here.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum KitError {
+    /// No Java.
+    #[error(
+        "no Java is here (looked in {looked}); install one of version 17 or later, such as openjdk-17-jre-headless, or set JAVA_HOME"
+    )]
+    NoJava {
+        /// Where it was looked for.
+        looked: String,
+    },
+    /// A Java that cannot run Kafka.
+    #[error("{} is Java {version}, and Kafka needs 17 or later (install one and set JAVA_HOME)", program.display())]
+    OldJava {
+        /// Its program.
+        program: PathBuf,
+        /// Its version.
+        version: String,
+    },
+    /// A Java that does not say what it is.
+    #[error("{} does not say its version; it says: {said}", program.display())]
+    BrokenJava {
+        /// Its program.
+        program: PathBuf,
+        /// What it said instead.
+        said: String,
+    },
+    /// No version of Kafka.
+    #[error("`{found}` is no version of Apache Kafka (wanted one such as {KAFKA})")]
+    Version {
+        /// What was asked for.
+        found: String,
+    },
+    /// KAFKA_HOME is of no use.
+    #[error("KAFKA_HOME={} cannot be used: {reason}", home.display())]
+    Home {
+        /// Its folder.
+        home: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// Jars would have to be downloaded, and nobody has asked for that.
+    #[error("Apache Kafka {version} is not in the cache (`--cluster process` resolves it with Maven)")]
+    NotCached {
+        /// Kafka's version.
+        version: String,
+    },
+    /// No Maven, and nothing in the cache.
+    #[error(
+        "Apache Kafka {version} is not in the cache, and no mvn on PATH could resolve it (install maven, or set KAFKA_HOME to an \
+         unpacked Kafka)"
+    )]
+    NoMaven {
+        /// Kafka's version.
+        version: String,
+    },
+    /// Maven failed.
+    #[error(
+        "mvn could not resolve Apache Kafka {version} (the first time needs a network; what is in the cache does not); it says:\n{tail}"
+    )]
+    Maven {
+        /// Kafka's version.
+        version: String,
+        /// Its last lines.
+        tail: String,
+    },
+    /// A data folder could not be formatted.
+    #[error("the StorageTool of Apache Kafka {version} made no data folder; it says:\n{tail}")]
+    Format {
+        /// Kafka's version.
+        version: String,
+        /// Its last lines.
+        tail: String,
+    },
+    /// The start that makes the archive failed.
+    #[error("the first start of a broker failed")]
+    FirstStart(#[source] Box<ClusterError>),
+    /// The cache cannot be used.
+    #[error("the cache cannot be used")]
+    Cache(#[from] ReaderError),
+    /// The operating system refused.
+    #[error("{what}")]
+    Io {
+        /// What was being done.
+        what: String,
+        /// Its answer.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+impl KitError {
+    pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> KitError {
+        let what = what.into();
+        move |source| KitError::Io { what, source }
+    }
+
+    /// True where the machine lacks something, and nothing has failed: a named skip.
+    pub fn is_missing(&self) -> bool {
+        matches!(
+            self,
+            KitError::NoJava { .. } | KitError::OldJava { .. } | KitError::NotCached { .. } | KitError::NoMaven { .. }
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn topic(partitions: u32, replicas: u32, brokers: &[NodeId]) -> TopicSpec {
+        TopicSpec {
+            name: "orders".to_owned(),
+            partitions,
+            replicas,
+            brokers: brokers.to_vec(),
+            ..TopicSpec::default()
+        }
+    }
+
+    #[test]
+    fn leaders_of_a_topic_go_round_its_brokers() {
+        let all = [1, 2, 3];
+        assert_eq!(
+            replicas_of(&topic(4, 3, &[]), &all),
+            [[1, 2, 3], [2, 3, 1], [3, 1, 2], [1, 2, 3]]
+        );
+        assert_eq!(replicas_of(&topic(3, 1, &[]), &all), [[1], [2], [3]]);
+        assert_eq!(replicas_of(&topic(2, 2, &[2, 3]), &all), [[2, 3], [3, 2]]);
+        assert_eq!(replicas_of(&topic(2, 1, &[2]), &all), [[2], [2]]);
+    }
+
+    #[test]
+    fn small_segments_go_by_the_name_that_the_version_knows() {
+        let small = TopicSpec {
+            segment_bytes: Some(4096),
+            ..topic(1, 1, &[])
+        };
+        assert_eq!(
+            configs_of(&small, "4.1.0"),
+            [("internal.segment.bytes", "4096".to_owned())]
+        );
+        assert_eq!(configs_of(&small, "3.9.1"), [("segment.bytes", "4096".to_owned())]);
+        let large = TopicSpec {
+            segment_bytes: Some(1 << 20),
+            retention_ms: Some(1000),
+            ..topic(1, 1, &[])
+        };
+        assert_eq!(
+            configs_of(&large, "4.1.0"),
+            [
+                ("retention.ms", "1000".to_owned()),
+                ("segment.bytes", "1048576".to_owned())
+            ]
+        );
+    }
+
+    #[test]
+    fn partition_of_a_group_is_javas_hash_of_its_name() {
+        // As Java 17 told them: "a".hashCode() and "brokerfall".hashCode().
+        assert_eq!(offsets_partition("a"), 97 % 3);
+        assert_eq!(offsets_partition("brokerfall"), 1_682_160_340 % 3);
+        // The hash of this one is Integer.MIN_VALUE, whose absolute value is none.
+        assert_eq!(offsets_partition("polygenelubricants"), 0);
+    }
+}

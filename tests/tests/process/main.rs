@@ -1,0 +1,69 @@
+//! Apache Kafka as JVM processes: the cluster through its public interface, and the program on it. Needs Java and, the first
+//! time, Maven; run with `cargo test -p brokerfall-tests --features chaos --test process`.
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "helpers of tests panic as tests do, and what is prepared is shown"
+)]
+
+mod cluster;
+mod machine;
+mod verdicts;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use brokerfall::cluster::process::{Kit, KitOptions};
+use brokerfall::reader::provision::ProvisionOptions;
+use tokio::sync::OnceCell;
+
+/// Long enough for a starved machine, short enough for a person.
+const SOON: Duration = Duration::from_secs(60);
+
+/// The program as users run it.
+fn program() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_brokerfall-under-test"))
+}
+
+/// The user's own cache: jars are resolved once for all.
+fn cache() -> PathBuf {
+    ProvisionOptions::default().cache_dir().unwrap()
+}
+
+/// What starts brokers, prepared once.
+async fn kit() -> &'static Kit {
+    static KIT: OnceCell<Kit> = OnceCell::const_new();
+    KIT.get_or_init(|| async {
+        let cache = cache();
+        let kit = tokio::task::spawn_blocking(move || {
+            let options = KitOptions {
+                kafka: None,
+                cache: &cache,
+                may_download: true,
+                progress: &|line| println!("{line}"),
+            };
+            Kit::find(&options, program()).unwrap()
+        });
+        let kit = kit.await.unwrap();
+        kit.prepare(&|line| println!("{line}")).await.unwrap();
+        kit
+    })
+    .await
+}
+
+/// Waits until `look` finds something.
+async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let looking = async {
+        let mut ticks = tokio::time::interval(Duration::from_millis(5));
+        loop {
+            ticks.tick().await;
+            if let Some(found) = look().await {
+                return found;
+            }
+        }
+    };
+    match tokio::time::timeout(SOON, looking).await {
+        Ok(found) => found,
+        Err(_) => panic!("{what} did not come true within {SOON:?}"),
+    }
+}

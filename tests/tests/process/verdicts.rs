@@ -1,0 +1,167 @@
+//! The same scenarios on the mock cluster and on Kafka: verdicts and exceptions agree, and what differs is written down.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
+
+use brokerfall_report::exception::Origin;
+use brokerfall_report::render::json;
+use brokerfall_report::report::{Report, RunReport};
+use brokerfall_report::verdict::Verdict;
+use serde::Deserialize;
+
+use super::{kit, program};
+
+/// What may differ, with its reason.
+const DIFFERENCES: &str = include_str!("../../data/parity.toml");
+
+/// The families of incidents that the product exists for.
+const SCENARIOS: [&str; 5] = [
+    "incidents",
+    "callback-panic",
+    "broker-kill",
+    "broker-pause",
+    "partition",
+];
+
+/// Runs that the machine starves are tried again.
+const TRIES: u32 = 3;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Differences {
+    #[serde(default)]
+    difference: Vec<Difference>,
+}
+
+/// One known difference between the clusters.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Difference {
+    scenario: String,
+    reader: String,
+    mock: String,
+    process: String,
+    #[expect(dead_code, reason = "for people")]
+    reason: String,
+}
+
+/// Scenario and reader.
+type Cell = (String, String);
+
+/// What is compared: the verdict, what was violated, and the types of what the reader raised to its caller.
+fn told(run: &RunReport) -> String {
+    let violated: BTreeSet<&str> = run.violations.iter().map(|one| one.invariant.as_str()).collect();
+    let types: BTreeSet<&str> = run
+        .exceptions
+        .iter()
+        .filter(|seen| seen.fatal && seen.origin != Origin::Log)
+        .map(|seen| seen.exception.type_name.as_str())
+        .collect();
+    let mut told = run.verdict.name().to_owned();
+    for (label, names) in [("violated", violated), ("raised", types)] {
+        if !names.is_empty() {
+            told.push_str(&format!(
+                "; {label} {}",
+                names.into_iter().collect::<Vec<_>>().join(", ")
+            ));
+        }
+    }
+    told
+}
+
+fn report(cluster: &str, scenarios: &[&str], readers: &[&str], out: &Path) -> Report {
+    let mut command = Command::new(program());
+    command.arg("run").args(scenarios).args(["--tag", "quick"]);
+    for reader in readers {
+        command.args(["--reader", reader]);
+    }
+    let output = command
+        .args(["--cluster", cluster, "--jobs", "2", "--out"])
+        .arg(out)
+        .output()
+        .unwrap();
+    let folders = std::fs::read_dir(out).unwrap();
+    let report = folders
+        .filter_map(|folder| Some(folder.ok()?.path().join("report.json")))
+        .find(|path| path.is_file());
+    let Some(report) = report else {
+        panic!("no report\n{}", String::from_utf8_lossy(&output.stderr));
+    };
+    json::parse(&std::fs::read_to_string(report).unwrap()).unwrap()
+}
+
+/// Every run of the catalogue on a cluster. A machine that starves the harness voids runs; these are tried again.
+fn all(cluster: &str) -> BTreeMap<Cell, RunReport> {
+    let mut cells: BTreeMap<Cell, RunReport> = BTreeMap::new();
+    for round in 0..TRIES {
+        let open: BTreeSet<Cell> = cells
+            .iter()
+            .filter(|(_, run)| run.verdict == Verdict::Void)
+            .map(|(cell, _)| cell.clone())
+            .collect();
+        let (scenarios, readers): (Vec<&str>, Vec<&str>) = if round == 0 {
+            (SCENARIOS.to_vec(), vec!["bundled"])
+        } else {
+            let scenarios: BTreeSet<&str> = open.iter().map(|(scenario, _)| scenario.as_str()).collect();
+            let readers: BTreeSet<&str> = open.iter().map(|(_, reader)| reader.as_str()).collect();
+            (scenarios.into_iter().collect(), readers.into_iter().collect())
+        };
+        if scenarios.is_empty() {
+            break;
+        }
+        let out = tempfile::tempdir().unwrap();
+        for run in report(cluster, &scenarios, &readers, out.path()).runs {
+            let cell = (run.scenario.clone(), run.reader.name.clone());
+            if round == 0 || open.contains(&cell) {
+                cells.insert(cell, run);
+            }
+        }
+    }
+    cells
+}
+
+#[tokio::test]
+async fn bundled_readers_end_on_kafka_as_they_do_on_the_mock() {
+    kit().await;
+    let known: Differences = toml::from_str(DIFFERENCES).unwrap();
+    let mut stale: BTreeSet<Cell> = known
+        .difference
+        .iter()
+        .map(|one| (one.scenario.clone(), one.reader.clone()))
+        .collect();
+    let (mock, process) = (all("mock"), all("process"));
+    let mut wrong = Vec::new();
+    for (cell, on_mock) in &mock {
+        let Some(on_kafka) = process.get(cell) else {
+            wrong.push(format!("{cell:?} was not run on Kafka"));
+            continue;
+        };
+        assert_eq!(on_kafka.cluster.kind, "process");
+        assert_eq!(on_kafka.cluster.kafka, brokerfall::cluster::process::KAFKA);
+        let (mock, kafka) = (told(on_mock), told(on_kafka));
+        let listed = known
+            .difference
+            .iter()
+            .find(|one| (&one.scenario, &one.reader) == (&cell.0, &cell.1));
+        match listed {
+            Some(one) if (&one.mock, &one.process) == (&mock, &kafka) => {
+                stale.remove(cell);
+            }
+            Some(_) => wrong.push(format!(
+                "{cell:?} differs otherwise: mock {mock}; Kafka {kafka}: {}",
+                on_kafka.cause
+            )),
+            None if mock != kafka => {
+                wrong.push(format!(
+                    "{cell:?}: mock {mock} ({}); Kafka {kafka} ({})",
+                    on_mock.cause, on_kafka.cause
+                ));
+            }
+            None => {}
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(stale.is_empty(), "listed in parity.toml and not so: {stale:?}");
+    assert!(mock.len() >= 80, "only {} runs were compared", mock.len());
+}
