@@ -1,7 +1,8 @@
 //! Manifests: what describes a reader, bundled or not. Nothing about a library is compiled into the harness.
 //!
 //! A manifest is one TOML file; `harness/adapters/manifests/ktables.toml` shows its keys, but for `[[claim]]`
-//! ([`super::claims`]). This module reads and checks one; finding them is in [`super::catalogue`], carrying out their `[provision]` in [`super::provision`].
+//! ([`super::claims`]). This module reads and checks one; finding them is in [`super::catalogue`], carrying out their
+//! `[provision]` in [`super::provision`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -103,7 +103,7 @@ impl Node {
             died: self.died.clone(),
             spawner,
         };
-        tokio::spawn(attended.to_the_end(child, end));
+        tokio::spawn(attended.attend(child, end));
         *lock(&self.life) = Some(Life {
             group,
             ended,
@@ -253,7 +253,7 @@ struct Attended {
 }
 
 impl Attended {
-    async fn to_the_end(self, mut child: Child, end: watch::Sender<Option<String>>) {
+    async fn attend(self, mut child: Child, end: watch::Sender<Option<String>>) {
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let (_, _, status) = tokio::join!(self.log.drain(stdout), self.log.drain(stderr), child.wait());
         self.spawner.forget(&child.group);

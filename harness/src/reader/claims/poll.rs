@@ -2,7 +2,7 @@
 //!
 //! An answer is a fact for the history ([`Event::Claim`]), whatever it is; nothing of it is kept but whether it says that
 //! the reader is healthy, and in a few words why. What answers is bounded: of an HTTP answer the head is read, up to
-//! [`HEAD`]; what a program prints is read and dropped, and a program that does not end in time is killed with all that it
+//! 16 KiB; what a program prints is read and dropped, and a program that does not end in time is killed with all that it
 //! started.
 
 use std::collections::BTreeMap;
