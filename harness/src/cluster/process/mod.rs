@@ -5,7 +5,8 @@
 //! harness, oracle, other brokers ----------------ORACLE----^
 //! ```
 //!
-//! `kit` finds Java and Kafka and prepares the start; `node` is one JVM; `admin` is what brokers are asked. The ports of all listeners are held for the cluster's life, the link's too, so that a cluster serves one run after another.
+//! `kit` finds Java and Kafka and prepares the start; `node` is one JVM; `admin` is what brokers are asked. The ports of
+//! all listeners are held for the cluster's life, the link's too, so that a cluster serves one run after another.
 //! Deliberately not here: faults, and when a cluster is used again (`cluster/clusters.rs`).
 
 mod admin;
