@@ -333,7 +333,7 @@ fn options() -> impl Strategy<Value = BTreeMap<String, serde_json::Value>> {
 fn reader(kind: Kind) -> impl Strategy<Value = ReaderPlan> {
     let isolation = select(vec![Isolation::ReadUncommitted, Isolation::ReadCommitted]);
     let reset = select(vec![Reset::Earliest, Reset::Latest, Reset::None]);
-    // A session is longer than its heartbeats.
+    // A session is longer than its heartbeats, and a max-poll no shorter than its session.
     let timeouts = (maybe((length(), 2u32..5)), maybe(length()));
     (any::<bool>(), 1u32..4, reset, isolation, timeouts, options()).prop_map(
         move |(named, members, reset, isolation, (session, max_poll), options)| ReaderPlan {
@@ -345,7 +345,9 @@ fn reader(kind: Kind) -> impl Strategy<Value = ReaderPlan> {
                 .filter(|_| kind == Kind::Group)
                 .map(|(heartbeat, times)| heartbeat * times),
             heartbeat: session.filter(|_| kind == Kind::Group).map(|(heartbeat, _)| heartbeat),
-            max_poll: max_poll.filter(|_| kind == Kind::Group),
+            max_poll: max_poll
+                .filter(|_| kind == Kind::Group)
+                .map(|max_poll| session.map_or(max_poll, |(heartbeat, times)| max_poll.max(heartbeat * times))),
             options,
         },
     )
