@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn version_is_what_stands_in_quotes() {
-        let of = |said| version_in(said).map(|(major, version)| (major, version));
+        let of = version_in;
         assert_eq!(
             of("openjdk version \"17.0.15\" 2025-04-15\nOpenJDK Runtime Environment (build 17.0.15+6)"),
             Some((17, "17.0.15".to_owned()))
