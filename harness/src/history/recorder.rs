@@ -47,6 +47,7 @@ struct Inner {
     file: Option<std::io::BufWriter<std::fs::File>>,
     flushed_us: u64,
     write_error: Option<Arc<std::io::Error>>,
+    closed: bool,
 }
 
 impl Recorder {
@@ -67,6 +68,7 @@ impl Recorder {
             file,
             flushed_us: 0,
             write_error: None,
+            closed: false,
         };
         Ok(Self {
             shared: Arc::new(Shared {
@@ -82,10 +84,15 @@ impl Recorder {
         u64::try_from(self.shared.origin.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 
-    /// Appends an event and returns its number.
+    /// Appends an event and returns its number. After `closed` nothing is appended: what was still on its way then, such as
+    /// the answer to a write, belongs to no run.
     pub fn record(&self, event: Event) -> u64 {
         let mut guard = self.lock();
         let inner = &mut *guard;
+        if inner.closed {
+            return inner.next;
+        }
+        inner.closed = matches!(event, Event::Closed);
         // Stamped under the lock, so that numbers and times rise together.
         let entry = Entry {
             n: inner.next,
@@ -195,5 +202,31 @@ impl Recorder {
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         crate::lock(&self.shared.inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use brokerfall_report::history::Stage;
+
+    use super::*;
+
+    #[test]
+    fn nothing_comes_after_closed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("history.jsonl");
+        let recorder = Recorder::new(Some(&path)).unwrap();
+        recorder.record(Event::Stage(Stage::Closing));
+        recorder.record(Event::Closed);
+        let mark = recorder.mark();
+        // An answer to a write that was on its way when the run was cut.
+        recorder.record(Event::Quiet);
+        recorder.flush().unwrap();
+        assert_eq!(recorder.mark(), mark);
+        let history = std::fs::read_to_string(&path).unwrap();
+        assert!(
+            history.lines().count() == 2 && history.ends_with("\"closed\"}\n"),
+            "{history}"
+        );
     }
 }

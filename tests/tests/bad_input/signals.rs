@@ -43,7 +43,8 @@ fn interrupted(scenario: &str, command: &[&str], kind: &str, text: &str, signal:
     let history = std::fs::read_to_string(&bench.histories()[0]).unwrap();
     assert!(
         history.contains("\"interrupted\"") && history.ends_with("\"closed\"}\n"),
-        "{text}"
+        "{text}: {}",
+        history.lines().rev().take(5).collect::<Vec<_>>().join("\n")
     );
     assert_gone(&ours);
     bench.assert_clean();
@@ -238,8 +239,11 @@ fn signal_during_adapter_check_leaves_nothing() {
         "adapter", "check", "--kind", "group", "--out", "out", "--", BROKEN, "hangs",
     ]);
     bench.wait_for_history(&mut running, "\"asked\"");
+    // Stopped, so that the check is not over by the time a busy machine has listed what belongs to it.
+    running.signal(Signal::SIGSTOP);
     let ours = descendants(running.pid());
     running.signal(Signal::SIGINT);
+    running.signal(Signal::SIGCONT);
     assert_eq!(running.end().code(), None, "no code: the signal ended it");
     assert_gone(&ours);
     bench.assert_clean();

@@ -14,8 +14,7 @@ use crate::fault::{BrokerChoice, FaultSpec};
 use crate::link::codes::{self, ANSWERABLE_APIS, ERROR_NAMES};
 
 /// Answers that no broker gives, and what it does instead: api, code, how. From Kafka's own coordinator
-/// (`GroupCoordinator.handleHeartbeat`, `handleSyncGroup`), which keeps this code from clients that do not expect it there;
-/// Redpanda does as Kafka does.
+/// (`GroupCoordinator.handleHeartbeat`, `handleSyncGroup`), which keeps this code from clients that do not expect it there.
 const NEVER_ANSWERED: [(&str, &str, &str); 2] = [
     (
         "Heartbeat",
