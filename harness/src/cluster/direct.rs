@@ -22,13 +22,19 @@ use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion, Request, Str
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::NodeId;
+use super::{ClusterError, NodeId};
 
 /// Largest answer taken. A broker's answers to the requests made here stay far below it; a length above it is garbage.
 const MAX_FRAME: u32 = 64 << 20;
 
 /// Below version 9, where the mock cluster appends a surplus byte; Kafka 4 still answers it.
 const METADATA_VERSION: i16 = 8;
+
+/// Longest wait until the port of a broker that has gone refuses.
+const REFUSES_WITHIN: Duration = Duration::from_secs(5);
+
+/// A probe of a port that takes longer says nothing.
+const PROBE_WITHIN: Duration = Duration::from_millis(50);
 
 /// Last version that is not flexible.
 const FIND_COORDINATOR_VERSION: i16 = 2;
@@ -207,6 +213,32 @@ pub async fn coordinator(
     let request = FindCoordinatorRequest::default().with_key(StrBytes::from_string(group.to_owned()));
     let answer = ask(address, client, FIND_COORDINATOR_VERSION, &request, within).await?;
     Ok((answer.error_code == 0).then_some(answer.node_id.0))
+}
+
+/// Waits until a port refuses connections, with a probe `every` so often; returns how many it took.
+///
+/// # Errors
+/// [`ClusterError::TimedOut`] when it still accepts, or does not answer, after 5 s.
+pub(super) async fn refuses(address: SocketAddr, every: Duration) -> Result<u32, ClusterError> {
+    let deadline = tokio::time::Instant::now() + REFUSES_WITHIN;
+    let mut probes = 0;
+    loop {
+        probes += 1;
+        let last_seen = match tokio::time::timeout(PROBE_WITHIN, TcpStream::connect(address)).await {
+            Ok(Err(cause)) if cause.kind() == std::io::ErrorKind::ConnectionRefused => return Ok(probes),
+            Ok(Err(cause)) => cause.to_string(),
+            Ok(Ok(_)) => "a connection".to_owned(),
+            Err(_) => "no answer".to_owned(),
+        };
+        if tokio::time::Instant::now() >= deadline {
+            return Err(ClusterError::TimedOut {
+                what: format!("refusal at {address}"),
+                within: REFUSES_WITHIN,
+                last_seen,
+            });
+        }
+        crate::before_the_next_look(every).await;
+    }
 }
 
 /// A topic's name as the protocol's types want it.

@@ -72,11 +72,9 @@ impl Group {
     /// is another process.
     pub fn others(&self) -> HashSet<u32> {
         let all = proc::all();
-        let ours: HashSet<u32> = self.members_of(&all).iter().map(|stat| stat.pid).collect();
-        let strays: HashSet<u32> = self.strays_of(&all).iter().map(|stat| stat.pid).collect();
+        let ours: HashSet<u32> = self.ours(&all).map(|stat| stat.pid).collect();
         let pids = all.iter().map(|stat| stat.pid);
-        pids.filter(|pid| !ours.contains(pid) && !strays.contains(pid))
-            .collect()
+        pids.filter(|pid| !ours.contains(pid)).collect()
     }
 
     /// Members and strays, named.
@@ -88,12 +86,12 @@ impl Group {
     /// the number of one that has ended since is not back so soon.
     pub fn left_beside(&self, others: &HashSet<u32>) -> Vec<Process> {
         let all = proc::all_but(others);
-        let members = self.members_of(&all);
-        members
-            .into_iter()
-            .chain(self.strays_of(&all))
-            .map(proc::describe)
-            .collect()
+        self.ours(&all).map(proc::describe).collect()
+    }
+
+    /// Members and strays.
+    fn ours(&self, all: &[Stat]) -> impl Iterator<Item = Stat> + use<> {
+        self.members_of(all).into_iter().chain(self.strays_of(all))
     }
 
     /// Sends SIGKILL to the group and to every stray.

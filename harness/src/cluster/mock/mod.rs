@@ -25,7 +25,6 @@ use std::time::Duration;
 use async_trait::async_trait;
 use brokerfall_report::history::ClusterInfo;
 use kafka_protocol::messages::MetadataResponse;
-use tokio::net::TcpStream;
 
 use self::control::{Control, MOCK};
 use self::pipe::Command;
@@ -42,15 +41,12 @@ const LOG: &str = "cluster.stderr";
 /// Longest wait for one direct request: they take 100 µs, a starved machine takes seconds.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
-/// Longest wait until a port refuses, or serves again.
+/// Longest wait until a port serves again, or a broker is in charge.
 const PORT_WITHIN: Duration = Duration::from_secs(5);
 
 /// Between two probes of a port. A tighter loop fills the backlog of a broker that is going down; the next SYN is then
 /// dropped, and retried a second later.
 const PROBE_EVERY: Duration = Duration::from_millis(2);
-
-/// A probe that takes longer says nothing.
-const PROBE_WITHIN: Duration = Duration::from_millis(50);
 
 /// How this cluster differs from Apache Kafka.
 const PROPERTIES: [&str; 11] = [
@@ -180,7 +176,7 @@ impl Cluster for MockCluster {
         let address = self.shared.address(node)?;
         self.shared.state().down.insert(node);
         self.shared.control.order(Command::Down { node }).await?;
-        let probes = refuses(address).await?;
+        let probes = direct::refuses(address, PROBE_EVERY).await?;
         if self.shared.brokers.len() > 1 {
             let shared = Arc::clone(&self.shared);
             tokio::spawn(async move { shared.elect_after(election).await });
@@ -426,29 +422,6 @@ fn refused(command: &'static str) -> impl Fn(DirectError) -> ClusterError {
         cluster: MOCK,
         command,
         source,
-    }
-}
-
-/// Waits until a port refuses connections; returns how many probes it took.
-async fn refuses(address: SocketAddr) -> Result<u32, ClusterError> {
-    let deadline = tokio::time::Instant::now() + PORT_WITHIN;
-    let mut probes = 0;
-    loop {
-        probes += 1;
-        let last_seen = match tokio::time::timeout(PROBE_WITHIN, TcpStream::connect(address)).await {
-            Ok(Err(cause)) if cause.kind() == std::io::ErrorKind::ConnectionRefused => return Ok(probes),
-            Ok(Err(cause)) => cause.to_string(),
-            Ok(Ok(_)) => "a connection".to_owned(),
-            Err(_) => "no answer".to_owned(),
-        };
-        if tokio::time::Instant::now() >= deadline {
-            return Err(ClusterError::TimedOut {
-                what: format!("refusal at {address}"),
-                within: PORT_WITHIN,
-                last_seen,
-            });
-        }
-        crate::before_the_next_look(PROBE_EVERY).await;
     }
 }
 

@@ -27,7 +27,6 @@ use brokerfall_report::history::ClusterInfo;
 use futures::future::try_join_all;
 use kafka_protocol::messages::MetadataResponse;
 use nix::sys::signal::Signal;
-use tokio::net::TcpStream;
 use tokio::sync::watch;
 
 use self::admin::code;
@@ -63,9 +62,6 @@ const READY: &str = "brokerfall-ready";
 
 /// Longest wait until brokers serve, or a change has reached them all. The slowest start of a loaded machine took 9 s.
 const SERVES_WITHIN: Duration = Duration::from_secs(60);
-
-/// Longest wait until a port refuses after its process was reaped.
-const REFUSES_WITHIN: Duration = Duration::from_secs(5);
 
 /// Between two looks at a broker. Shorter, and a tight connect loop fills the backlog of one that is going down.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -426,7 +422,7 @@ impl Cluster for ProcessCluster {
             .ok_or_else(|| refused(format!("kill broker {}", node.id), "it is down"))?;
         node.end(Signal::SIGKILL).await?;
         for address in [node.addresses.reader, node.oracle()] {
-            refuses(address).await?;
+            direct::refuses(address, LOOK_EVERY).await?;
         }
         Ok(format!(
             "broker {}: process {pid} was killed and is gone, {} refuses connections",
@@ -680,27 +676,6 @@ where
                 what: what.to_owned(),
                 within: SERVES_WITHIN,
                 last_seen: crate::chain(&cause),
-            });
-        }
-        crate::before_the_next_look(LOOK_EVERY).await;
-    }
-}
-
-/// Waits until a port refuses connections.
-async fn refuses(address: SocketAddr) -> Result<(), ClusterError> {
-    let deadline = tokio::time::Instant::now() + REFUSES_WITHIN;
-    loop {
-        let last_seen = match tokio::time::timeout(LOOK_EVERY * 10, TcpStream::connect(address)).await {
-            Ok(Err(cause)) if cause.kind() == std::io::ErrorKind::ConnectionRefused => return Ok(()),
-            Ok(Err(cause)) => cause.to_string(),
-            Ok(Ok(_)) => "a connection".to_owned(),
-            Err(_) => "no answer".to_owned(),
-        };
-        if tokio::time::Instant::now() >= deadline {
-            return Err(ClusterError::TimedOut {
-                what: format!("refusal at {address}"),
-                within: REFUSES_WITHIN,
-                last_seen,
             });
         }
         crate::before_the_next_look(LOOK_EVERY).await;
