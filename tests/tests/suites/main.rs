@@ -1,0 +1,18 @@
+//! Everything that is tested from outside, but for Apache Kafka (`process/`): one binary, so that it is linked once and
+//! the tests of all suites share the threads. `cargo test -p brokerfall-tests mutants::` runs one suite.
+
+mod bad_input;
+mod bad_scenarios;
+mod catalogue;
+mod cluster_faults;
+mod ground_truth;
+mod host;
+mod language;
+mod mutants;
+mod package;
+mod provision;
+mod python_readers;
+mod python_sdk;
+mod readers;
+mod scenario_round_trip;
+mod schema;
