@@ -21,11 +21,11 @@ chaos:
 
 # The bundled catalogue on the bundled readers, on the embedded cluster.
 main-job:
-    cargo run --release --locked -- run
+    cargo run --locked -- run
 
 # The three incidents on the real Python reader, bad and cured release side by side.
 ktables:
-    cargo run --release --locked -- run --tag quick incidents callback-panic broker-kill broker-pause partition --reader ktables@1.1.1 --reader ktables@1.1.2
+    cargo run --locked -- run --tag quick incidents callback-panic broker-kill broker-pause partition --reader ktables@1.1.1 --reader ktables@1.1.2
 
 # The figures of BENCHMARKS.md, measured anew and written there. On a quiet machine; takes less than 10 minutes.
 bench:
