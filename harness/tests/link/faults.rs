@@ -160,6 +160,7 @@ fn connect_elsewhere(lab: &Lab) -> Child {
         .args(["-c", &connect])
         .stdin(Stdio::null())
         .stderr(Stdio::null());
+    let _no_broker_goes_down = crate::STARTING.read().unwrap();
     command.spawn().unwrap()
 }
 

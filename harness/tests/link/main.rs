@@ -6,3 +6,8 @@ mod kafka;
 mod lab;
 mod sequences;
 mod sockets;
+
+/// Held shared while a child is started, and alone while a broker of a mock cluster in this process goes down: the mock binds
+/// the broker's port again at once and aborts where it cannot, and a child that is just being started has a copy of every
+/// descriptor, the listener's too.
+static STARTING: std::sync::RwLock<()> = std::sync::RwLock::new(());
