@@ -39,7 +39,6 @@ impl Reader {
             .stderr(Stdio::null())
             .spawn()
             .expect("the reader's process starts");
-        drop(starting);
         let stdout = child.stdout.take().expect("its stdout is piped");
         let lines: Arc<(Mutex<Vec<Line>>, Condvar)> = Arc::default();
         let seen = lines.clone();
@@ -51,12 +50,16 @@ impl Reader {
                 seen.1.notify_all();
             }
         });
-        Self {
+        let reader = Self {
             stdin: child.stdin.take(),
             child,
             lines,
             next_id: 0,
-        }
+        };
+        // What it says shows that it runs its program, and has no descriptor of this process any more.
+        reader.wait_all("hello", |lines| (!lines.is_empty()).then_some(()));
+        drop(starting);
+        reader
     }
 
     /// Spawns and starts a reader on the topic.
