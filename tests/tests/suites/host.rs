@@ -525,20 +525,22 @@ async fn sampler_tells_what_the_group_uses() {
     let bed = Bed::greeted("leaves-grandchild").await;
     let sampler = Sampler::start(bed.recorder.clone());
     sampler.add("r1", bed.reader.group());
-    let (rss, descriptors, processes) = bed
+    let (rss, descriptors, processes, waited) = bed
         .wait_for("Sample", |event| match event {
             Event::Sample {
                 member,
                 rss_kib,
                 descriptors,
                 processes,
+                waited_ms,
                 ..
-            } if member == "r1" => Some((*rss_kib, *descriptors, *processes)),
+            } if member == "r1" => Some((*rss_kib, *descriptors, *processes, *waited_ms)),
             _ => None,
         })
         .await;
     assert!(rss > 0 && descriptors >= 6, "{rss} {descriptors}");
     assert_eq!(processes, 2);
+    assert_eq!(waited.is_some(), Path::new("/proc/self/schedstat").exists());
     sampler.remove("r1");
     let seen = bed.count(|event| matches!(event, Event::Sample { .. }));
     let _ = bed
