@@ -1,5 +1,5 @@
 //! What is tested from outside, but for the bundled readers alone (`readers/`) and Apache Kafka (`process/`). One binary,
-//! so that it is linked once and the tests of all suites share the threads: `cargo test -p brokerfall-tests mutants::` runs
+//! so that it is linked once and the tests of all suites share the threads: `cargo test --test suites mutants::` runs
 //! one suite.
 
 mod bad_input;
