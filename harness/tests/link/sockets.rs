@@ -1,13 +1,12 @@
 //! What TCP shows at both ends of a link between raw sockets.
 
 use std::io::ErrorKind;
-use std::time::Duration;
 
 use brokerfall::link::{CutHeal, CutMode, Direction, Link, LinkError};
 use brokerfall_report::history::{ConnectionChange, Event};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use crate::lab::*;
 

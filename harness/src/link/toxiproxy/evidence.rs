@@ -1,4 +1,5 @@
-//! Evidence that a cut has hit a connection: bytes that came in at Toxiproxy while a toxic was on their direction.
+//! Evidence that a cut has hit a connection: bytes that came in at Toxiproxy while a toxic was on their direction, or that
+//! stay in it although they came before.
 //!
 //! What the reader sends comes in at the proxy's own port; what a broker answers comes in at the other end of Toxiproxy's
 //! connections to the builtin link behind it. Whose connection it is only the latter can tell.
@@ -12,7 +13,7 @@ use std::time::Duration;
 use brokerfall_report::history::ConnectionChange;
 use tokio::task::JoinHandle;
 
-use super::sockets::{self, Cookie, Of};
+use super::sockets::{self, Cookie, Of, Seen};
 use super::toxics::{KILOBYTE, Stream};
 use crate::cluster::NodeId;
 use crate::link::builtin::BuiltinLink;
@@ -48,7 +49,12 @@ struct Place {
 
 /// Their sockets in one direction.
 struct Way {
+    /// Where bytes come in.
     of: Of,
+    /// Where they go out.
+    to: Of,
+    /// Bytes were in Toxiproxy at the last look.
+    keeps: bool,
     /// Bytes when the cut came in force; 0 for what was connected later.
     before: HashMap<Cookie, u64>,
     hit: HashSet<Cookie>,
@@ -76,13 +82,15 @@ impl Watch {
         for &(node, front, back) in places {
             let mut ways = Vec::new();
             for stream in Stream::of(cut.direction) {
-                let of = match stream {
-                    Stream::Upstream => Of::Local(front),
-                    Stream::Downstream => Of::Remote(back),
+                let (of, to) = match stream {
+                    Stream::Upstream => (Of::Local(front), Of::Remote(back)),
+                    Stream::Downstream => (Of::Remote(back), Of::Local(front)),
                 };
                 let seen = sockets::connected(of)?;
                 ways.push(Way {
                     of,
+                    to,
+                    keeps: false,
                     before: seen.into_iter().map(|(cookie, seen)| (cookie, seen.received)).collect(),
                     hit: HashSet::new(),
                 });
@@ -117,12 +125,29 @@ async fn look_often(looking: Arc<Mutex<Looking>>) {
     }
 }
 
+/// Whether more came in than went out. Told of all connections together, since the two ends of one cannot be told to be
+/// of one, and so only where there are as many of the one as of the other.
+fn keeps(came: &HashMap<Cookie, Seen>, went: &HashMap<Cookie, Seen>) -> bool {
+    let received: u64 = came.values().map(|seen| seen.received.saturating_sub(FIN)).sum();
+    let sent: u64 = went.values().map(|seen| seen.sent).sum();
+    came.len() == went.len() && received > sent
+}
+
 impl Looking {
     fn look(&mut self) {
         for place in &mut self.places {
             for way in &mut place.ways {
                 // Evidence that cannot be read is evidence that does not come, and told as that.
                 let Ok(seen) = sockets::connected(way.of) else { continue };
+                if self.change == ConnectionChange::Held && place.recorded == 0 {
+                    let kept = sockets::connected(way.to).is_ok_and(|out| keeps(&seen, &out));
+                    // Twice, since bytes may be on their way from one socket to the other.
+                    if kept && way.keeps {
+                        place.recorded = 1;
+                        self.behind.note("", place.node, self.change);
+                    }
+                    way.keeps = kept;
+                }
                 for (cookie, socket) in seen {
                     let before = way.before.get(&cookie).copied().unwrap_or_default();
                     if socket.received.saturating_sub(before) <= self.more_than || !way.hit.insert(cookie) {

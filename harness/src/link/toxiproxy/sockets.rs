@@ -1,4 +1,4 @@
-//! What the kernel knows of the sockets of a port: which are there, and how many bytes have come in on each.
+//! What the kernel knows of the sockets of a port: which are there, and how many bytes have come in and gone out on each.
 //!
 //! Toxiproxy counts the bytes of a connection only when it ends, so that its own state cannot tell whether a cut has hit a
 //! connection. The kernel's `sock_diag` can: bytes that came in while a toxic holds their direction wait in Toxiproxy.
@@ -22,10 +22,13 @@ const AF_INET: u8 = 2;
 const IPPROTO_TCP: u8 = 6;
 const INET_DIAG_INFO: u16 = 2;
 const ESTABLISHED: u8 = 1;
-/// Lengths of `nlmsghdr`, `inet_diag_msg`, and of `tcp_info` before `tcpi_bytes_received`.
+/// Lengths of `nlmsghdr` and `inet_diag_msg`; in the latter, where `idiag_wqueue` stands; in `tcp_info`, where
+/// `tcpi_bytes_acked` and `tcpi_bytes_received` do.
 const HEADER: usize = 16;
 const MESSAGE: usize = 72;
-const BEFORE_RECEIVED: usize = 128;
+const QUEUED: usize = 60;
+const ACKED: usize = 120;
+const RECEIVED: usize = 128;
 /// Longest wait for the kernel.
 const WITHIN: Duration = Duration::from_secs(2);
 
@@ -41,6 +44,8 @@ pub(super) struct Seen {
     pub(super) established: bool,
     /// Bytes that came in; a FIN counts as one.
     pub(super) received: u64,
+    /// Bytes that were given to it to be sent, whether they have arrived or not; a SYN may count as one.
+    pub(super) sent: u64,
 }
 
 /// Which sockets.
@@ -138,25 +143,26 @@ fn socket(message: &[u8], of: Of) -> Option<(Cookie, Seen)> {
     };
     let (low, high) = (u32_at(message, 44)?, u32_at(message, 48)?);
     let cookie = u64::from(high) << 32 | u64::from(low);
-    let received = received(message.get(MESSAGE..)?)?;
+    let info = info(message.get(MESSAGE..)?)?;
+    let queued = u64::from(u32_at(message, QUEUED)?);
     is_meant.then_some((
         cookie,
         Seen {
             local,
             established: state == ESTABLISHED,
-            received,
+            received: u64_at(info, RECEIVED)?,
+            sent: u64_at(info, ACKED)?.saturating_add(queued),
         },
     ))
 }
 
-/// `tcpi_bytes_received` among the attributes; a socket that has ended has none.
-fn received(mut attributes: &[u8]) -> Option<u64> {
+/// `tcp_info` among the attributes; a socket that has ended has none.
+fn info(mut attributes: &[u8]) -> Option<&[u8]> {
     loop {
         let (len, kind) = (usize::from(u16_at(attributes, 0)?), u16_at(attributes, 2)?);
         let value = attributes.get(4..len)?;
         if kind == INET_DIAG_INFO {
-            let bytes = value.get(BEFORE_RECEIVED..BEFORE_RECEIVED + 8)?;
-            return Some(u64::from_ne_bytes(bytes.try_into().ok()?));
+            return Some(value);
         }
         attributes = attributes.get(len.next_multiple_of(4)..)?;
     }
@@ -164,6 +170,10 @@ fn received(mut attributes: &[u8]) -> Option<u64> {
 
 fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
@@ -196,13 +206,26 @@ mod tests {
             seen.into_iter().next().unwrap()
         };
         let (cookie, theirs) = only(Of::Local(at));
-        assert_eq!((theirs.received, theirs.established), (300, true));
+        assert_eq!((theirs.received, theirs.sent, theirs.established), (300, 7, true));
         let (_, ours) = only(Of::Remote(at));
         assert_eq!((ours.received, ours.local), (7, client.local_addr().unwrap()));
+        // Its SYN may count.
+        assert!((300..=301).contains(&ours.sent), "{ours:?}");
+        // What nobody reads waits in the sockets, and counts as sent.
+        client.set_nonblocking(true).unwrap();
+        let mut more = 0;
+        while let Ok(len) = client.write(&[3; 65_536]) {
+            more += len as u64;
+        }
+        client.set_nonblocking(false).unwrap();
+        let (_, ours) = only(Of::Remote(at));
+        assert!((300 + more..=301 + more).contains(&ours.sent), "{more} and {ours:?}");
+        let mut rest = vec![0; usize::try_from(more).unwrap()];
+        server.read_exact(&mut rest).unwrap();
         client.write_all(&[1; 5]).unwrap();
         server.read_exact(&mut [0; 5]).unwrap();
         let (again, theirs) = only(Of::Local(at));
-        assert_eq!((again, theirs.received), (cookie, 305));
+        assert_eq!((again, theirs.received), (cookie, 305 + more));
         drop(client);
         server.read_to_end(&mut Vec::new()).unwrap();
         let (_, closed) = only(Of::Local(at));
