@@ -332,7 +332,7 @@ pub enum LinkError {
     /// Toxiproxy failed.
     #[cfg(feature = "toxiproxy")]
     #[error("the link `toxiproxy`")]
-    Toxiproxy(#[from] toxiproxy::ToxiproxyError),
+    Toxiproxy(#[source] Box<toxiproxy::ToxiproxyError>),
     /// The operating system refused.
     #[error("{what}")]
     Io {

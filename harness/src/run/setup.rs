@@ -74,8 +74,8 @@ fn is_ours_of_cluster(cause: &ClusterError) -> bool {
 /// A broker or cut that the link was never told of, or a cut that it cannot do.
 fn is_ours_of_link(cause: &LinkError) -> bool {
     #[cfg(feature = "toxiproxy")]
-    if let LinkError::Toxiproxy(crate::link::toxiproxy::ToxiproxyError::Cannot { .. }) = cause {
-        return true;
+    if let LinkError::Toxiproxy(cause) = cause {
+        return matches!(**cause, crate::link::toxiproxy::ToxiproxyError::Cannot { .. });
     }
     matches!(cause, LinkError::NoBroker { .. } | LinkError::NoCut { .. })
 }

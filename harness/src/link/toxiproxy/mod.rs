@@ -108,7 +108,7 @@ pub enum ToxiproxyError {
     Complained {
         /// What the API answered.
         #[source]
-        source: ApiError,
+        source: Box<ApiError>,
         /// The log's last line.
         log: String,
     },
@@ -127,6 +127,12 @@ pub enum ToxiproxyError {
     /// The kernel does not tell of sockets, so that no cut could be proven to have hit anything.
     #[error("the kernel does not tell of sockets (wanted sock_diag over netlink, the module tcp_diag)")]
     Sockets(#[source] std::io::Error),
+}
+
+impl From<ToxiproxyError> for LinkError {
+    fn from(cause: ToxiproxyError) -> Self {
+        LinkError::Toxiproxy(Box::new(cause))
+    }
 }
 
 impl ToxiproxyLink {
@@ -213,7 +219,10 @@ impl ToxiproxyLink {
     /// An error of the API, with what the server's log says of it.
     fn complained(&self, source: ApiError) -> ToxiproxyError {
         match self.server.complaint() {
-            Some(log) => ToxiproxyError::Complained { source, log },
+            Some(log) => ToxiproxyError::Complained {
+                source: Box::new(source),
+                log,
+            },
             None => ToxiproxyError::Api(source),
         }
     }
@@ -234,7 +243,7 @@ impl ToxiproxyLink {
         }
         let changed = self.change(front, &wanted).await;
         changed.map_err(|cause| match cause {
-            Failed::Api(cause) => LinkError::Toxiproxy(self.complained(cause)),
+            Failed::Api(cause) => self.complained(cause).into(),
             Failed::Link(cause) => cause,
         })?;
         self.behind.cut_in_front(front.node, resets)?;
@@ -315,7 +324,7 @@ impl ToxiproxyLink {
             if cut.mode == CutMode::Reset && state.enabled {
                 let closed = self.close_live(front).await;
                 closed.map_err(|cause| match cause {
-                    Failed::Api(cause) => LinkError::Toxiproxy(self.complained(cause)),
+                    Failed::Api(cause) => self.complained(cause).into(),
                     Failed::Link(cause) => cause,
                 })?;
             }
