@@ -113,8 +113,13 @@ impl Watch {
 
     /// Looks a last time.
     pub(super) fn end(self) {
-        self.task.abort();
         crate::lock(&self.looking).look();
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.task.abort();
     }
 }
 

@@ -246,7 +246,8 @@ impl ToxiproxyLink {
             Failed::Api(cause) => self.complained(cause).into(),
             Failed::Link(cause) => cause,
         })?;
-        self.behind.cut_in_front(front.node, resets)?;
+        // While the proxy is disabled too: what the link behind had not accepted yet ends only then.
+        self.behind.cut_in_front(front.node, resets || !wanted.enabled)?;
         Ok(wanted)
     }
 
