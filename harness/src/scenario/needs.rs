@@ -1,12 +1,10 @@
 //! What a plan asks of cluster and reader, and what follows from its steps: kinds, quiet, default outcome.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use brokerfall_report::history::{ExpectedEnd, Phase};
 use brokerfall_report::protocol::{Kind, Reset, STATE, Times};
 
-use super::duration;
 use super::plan::{Action, Ask, InFlight, Joiner, Plan, ReaderPlan, State, When};
 use super::words::{GROUP_APIS, is_authorization};
 use crate::cluster::ClusterKind;
@@ -62,8 +60,6 @@ pub enum Need {
     CutInResponse,
     /// A throttle to so many bytes a second.
     Throttle(u64),
-    /// A delay of so long.
-    SlowNetwork(Duration),
     /// The bundled `reference-group`, beside the reader under test.
     NeutralMember,
     /// The reader is a process of its own, which signals can reach.
@@ -113,10 +109,6 @@ impl Need {
             }
             Need::Throttle(bytes_per_s) if bytes_per_s % 1_000 != 0 => format!(
                 "Toxiproxy throttles to whole kilobytes (of 1,000 bytes) a second, and the plan asks for {bytes_per_s} bytes a second"
-            ),
-            Need::SlowNetwork(by) if by.subsec_nanos() % 1_000_000 != 0 => format!(
-                "Toxiproxy delays by whole milliseconds, and the plan asks for {}",
-                duration::format(*by)
             ),
             _ => return None,
         };
@@ -364,13 +356,9 @@ impl Plan {
 fn needs_of_cut(partition: &Partition) -> Vec<Need> {
     match partition.mode {
         Mode::Hold if partition.connects == Connects::Unanswered => vec![Need::UnansweredConnects],
-        Mode::Hold | Mode::Reset | Mode::Refuse => Vec::new(),
+        // A scenario knows no time shorter than Toxiproxy's millisecond.
+        Mode::Hold | Mode::Reset | Mode::Refuse | Mode::Delay => Vec::new(),
         Mode::Throttle => partition.bytes_per_s.map(Need::Throttle).into_iter().collect(),
-        Mode::Delay => [partition.by, partition.jitter]
-            .into_iter()
-            .flatten()
-            .map(Need::SlowNetwork)
-            .collect(),
         Mode::Cut => vec![Need::CutInResponse],
     }
 }
@@ -506,7 +494,6 @@ mod tests {
                 r#"mode = "throttle", bytes-per-s = 1_500"#,
                 "asks for 1500 bytes a second",
             ),
-            (r#"mode = "delay", by = "1500us""#, "whole milliseconds"),
         ];
         for (keys, why) in cannot {
             assert!(unmet(keys).contains(why), "{keys}: {}", unmet(keys));

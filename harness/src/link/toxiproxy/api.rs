@@ -290,32 +290,38 @@ impl Api {
         }
     }
 
-    /// What the crate reads of a proxy. Where it cannot, plain HTTP says why.
+    /// What the crate reads of a proxy.
     async fn pack(&self, proxy: &str) -> Result<ProxyPack, ApiError> {
         let what = format!("GET {}", path(proxy));
         let name = proxy.to_owned();
         let asked = self.call(&what, move |client| {
             client.find_proxy(&name).map(|found| found.proxy_pack)
         });
-        match asked.await {
-            Err(ApiError::Unreadable { .. }) => {
-                let answer = self.ask("GET", &path(proxy), "").await?;
-                Err(self.unreadable(&what, &answer))
-            }
-            other => other,
-        }
+        self.explained(&what, proxy, asked.await).await
     }
 
-    /// Has the crate do something to a proxy that is there.
+    /// Has the crate do something to a proxy. It is looked for first, so that a server that is gone is an error of that
+    /// look and no panic of what follows.
     async fn of(
         &self,
         proxy: &str,
         what: &str,
         job: impl FnOnce(&Remote) -> Crate<()> + Send + 'static,
     ) -> Result<(), ApiError> {
-        self.pack(proxy).await?;
         let name = proxy.to_owned();
-        self.call(what, move |client| job(&client.find_proxy(&name)?)).await
+        let asked = self.call(what, move |client| job(&client.find_proxy(&name)?));
+        self.explained(what, proxy, asked.await).await
+    }
+
+    /// Where the crate could not read what it was told of a proxy, plain HTTP says why.
+    async fn explained<T>(&self, what: &str, proxy: &str, asked: Result<T, ApiError>) -> Result<T, ApiError> {
+        match asked {
+            Err(ApiError::Unreadable { .. }) => {
+                let answer = self.ask("GET", &path(proxy), "").await?;
+                Err(self.unreadable(what, &answer))
+            }
+            other => other,
+        }
     }
 
     /// Has the crate do something.
@@ -339,7 +345,8 @@ impl Api {
         self.jobs.send(job).map_err(|_| away("the client's thread has ended"))?;
         match timeout(WITHIN, answer).await {
             Ok(Ok(Ok(done))) => Ok(done),
-            Ok(Ok(Err(text))) if text.contains("json") => Err(self.unreadable(what, &text)),
+            // The crate's errors are text alone: this one is of an answer, all others of none.
+            Ok(Ok(Err(text))) if text.contains("json deserialize failed") => Err(self.unreadable(what, &text)),
             Ok(Ok(Err(text))) => Err(away(&text)),
             Ok(Err(_)) => Err(away("the client's thread has ended")),
             Err(_) => Err(away(&format!("no answer within {WITHIN:?}"))),
