@@ -23,6 +23,8 @@ const READY_WITHIN: Duration = Duration::from_secs(20);
 const TRY_AGAIN: Duration = Duration::from_millis(2);
 /// Longest wait for its end after SIGKILL.
 const END_WITHIN: Duration = Duration::from_secs(5);
+/// How long its log and its end may be apart.
+const LAST_WORDS: Duration = Duration::from_millis(300);
 /// Lines of its log that are kept for errors.
 const LINES: usize = 8;
 /// Longest part of a line that is kept, characters.
@@ -85,9 +87,14 @@ impl Server {
     async fn reached(&self, control: SocketAddr) -> Result<(), ToxiproxyError> {
         let deadline = Instant::now() + READY_WITHIN;
         loop {
-            // It goes on running where it cannot listen.
-            let complaint = self.said.last();
-            if let Some(text) = self.ended.borrow().clone().or(complaint) {
+            let mut text = self.ended.borrow().clone();
+            if text.is_none()
+                && let Some(complaint) = self.said.last()
+            {
+                // It goes on running where it cannot listen; what it says while it ends is told with how it ended.
+                text = Some(timeout(LAST_WORDS, self.ended()).await.unwrap_or(complaint));
+            }
+            if let Some(text) = text {
                 return Err(ToxiproxyError::NotStarted { control, text });
             }
             if TcpStream::connect(control).await.is_ok() {
@@ -161,13 +168,19 @@ async fn attend(mut child: Child, said: Said, end: watch::Sender<Option<String>>
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let reading = async {
         tokio::join!(keep(stdout, &said), keep(stderr, &said));
-        // Its end comes after its log's.
-        std::future::pending::<()>().await;
     };
-    let status = tokio::select! {
-        status = child.wait() => status,
-        () = reading => return,
+    tokio::pin!(reading);
+    let mut is_read = false;
+    let status = loop {
+        tokio::select! {
+            status = child.wait() => break status,
+            () = &mut reading, if !is_read => is_read = true,
+        }
     };
+    if !is_read {
+        // OK to give up: somebody else may hold its streams.
+        let _ = timeout(LAST_WORDS, reading).await;
+    }
     let status = status.map_or_else(|cause| cause.to_string(), |status| status.to_string());
     let text = match said.all() {
         lines if lines.is_empty() => status,
