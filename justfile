@@ -19,6 +19,11 @@ test:
 chaos:
     cargo test --locked -p brokerfall-tests --features chaos --test process -- --test-threads 2
 
+# The link `toxiproxy`; needs toxiproxy-server 2.12.0 on PATH, or Go the first time.
+toxiproxy:
+    cargo test --locked -p brokerfall --features toxiproxy --test link
+    cargo test --locked -p brokerfall-tests --features chaos --test toxiproxy
+
 # The bundled catalogue on the bundled readers, on the embedded cluster.
 main-job:
     cargo run --locked -- run

@@ -37,6 +37,10 @@ pub(crate) enum SuiteError {
     /// Brokers cannot be started here, and something has failed.
     #[error(transparent)]
     Kit(KitError),
+    /// Toxiproxy cannot be had here, and something has failed.
+    #[cfg(feature = "toxiproxy")]
+    #[error(transparent)]
+    Toxiproxy(crate::link::toxiproxy::ProgramError),
     /// Provisioning stopped in the middle.
     #[error("provisioning panicked")]
     Provisioning(#[source] JoinError),
@@ -84,6 +88,8 @@ impl SuiteError {
             | SuiteError::Journal(_)
             | SuiteError::Spawn(_)
             | SuiteError::Io { .. } => ExitCode::Environment,
+            #[cfg(feature = "toxiproxy")]
+            SuiteError::Toxiproxy(_) => ExitCode::Environment,
         }
     }
 }

@@ -11,6 +11,7 @@ use super::error::SuiteError;
 use super::say;
 use crate::cluster::ClusterKind;
 use crate::cluster::process::{KAFKA, Kit, KitError, KitOptions};
+use crate::link::{LinkKind, LinkSource};
 use crate::reader::Launch;
 use crate::reader::catalogue::{ReaderError, Readers};
 use crate::reader::claims::{Claim, PORT_VARIABLE};
@@ -186,7 +187,7 @@ fn pair(plan: &Plan, launch: &Launch, machine: &Machine) -> Pair {
         plan: plan.clone(),
         launch: launch.clone(),
         cluster,
-        skip: by_cluster.or_else(by_reader),
+        skip: by_cluster.or_else(|| machine.link_lacks(plan)).or_else(by_reader),
     }
 }
 
@@ -195,14 +196,22 @@ pub(crate) struct Machine {
     cluster: ClusterArg,
     /// What starts Kafka's brokers, or why nothing does.
     kit: Result<Kit, KitError>,
+    /// The link that is asked for.
+    link: LinkKind,
+    /// What it is started from, or what this machine lacks for it.
+    link_source: Result<LinkSource, Lack>,
 }
+
+/// Why a machine lacks something, and what would enable it.
+type Lack = (String, String);
 
 impl Machine {
     /// Looks for Java and Kafka, where any of these pairs may need them. Blocks while Maven resolves, which only
     /// `--cluster process` lets it do: `auto` uses what is there.
     ///
     /// # Errors
-    /// [`KitError`] where `--cluster process` was asked for and something failed; what is missing is a named skip.
+    /// [`KitError`] where `--cluster process` was asked for and something failed, as [`SuiteError`] says it; the same of
+    /// `--link toxiproxy`. What is missing is a named skip.
     pub(crate) fn look(args: &RunArgs, plans: &[Plan], asked: &[Asked], program: &Path) -> Result<Machine, SuiteError> {
         let not_on_mock = |(plan, launch): (&Plan, &Launch)| unserved(plan, launch, ClusterKind::Mock).is_some();
         let may_need = match args.cluster() {
@@ -229,6 +238,8 @@ impl Machine {
             kit => Ok(Machine {
                 cluster: args.cluster(),
                 kit,
+                link: args.link(),
+                link_source: link_source(args.link())?,
             }),
         }
     }
@@ -239,6 +250,18 @@ impl Machine {
             .iter()
             .any(|pair| pair.cluster == ClusterKind::Process && pair.skip.is_none());
         self.kit.as_ref().ok().filter(|_| used)
+    }
+
+    /// What the links of runs are started from; the builtin one where every run is skipped for want of the other.
+    pub(crate) fn link_source(&self) -> LinkSource {
+        self.link_source.clone().unwrap_or_default()
+    }
+
+    /// What the link lacks for a plan, or this machine for the link.
+    fn link_lacks(&self, plan: &Plan) -> Option<Lack> {
+        let unmet = plan.unmet_by_link(self.link).into_iter().next();
+        let unmet = unmet.map(|unmet| (unmet.reason, unmet.enable));
+        unmet.or_else(|| self.link_source.as_ref().err().cloned())
     }
 
     /// The cluster for a pair: the fastest that can serve it, or the first with the reason why none can.
@@ -264,6 +287,35 @@ impl Machine {
         let cause = self.kit.as_ref().err().filter(|_| cluster == ClusterKind::Process)?;
         let enable = "Java 17 or later, and Maven or KAFKA_HOME (see `brokerfall doctor`)";
         Some((crate::chain(cause), enable.to_owned()))
+    }
+}
+
+/// What a link is started from. Blocks while Go builds Toxiproxy.
+#[cfg(feature = "toxiproxy")]
+fn link_source(link: LinkKind) -> Result<Result<LinkSource, Lack>, SuiteError> {
+    use crate::link::toxiproxy::Program;
+    if link == LinkKind::Builtin {
+        return Ok(Ok(LinkSource::Builtin));
+    }
+    let cache = ProvisionOptions::default().cache_dir().map_err(SuiteError::Provision)?;
+    match Program::find(&cache, true, &|line| say::note(line)) {
+        Ok(program) => Ok(Ok(LinkSource::Toxiproxy(program))),
+        Err(cause) if cause.is_missing() => Ok(Err((
+            crate::chain(&cause),
+            "Go, or toxiproxy-server on PATH (see `brokerfall doctor`)".to_owned(),
+        ))),
+        Err(cause) => Err(SuiteError::Toxiproxy(cause)),
+    }
+}
+
+/// What a link is started from.
+#[cfg(not(feature = "toxiproxy"))]
+fn link_source(link: LinkKind) -> Result<Result<LinkSource, Lack>, SuiteError> {
+    match link {
+        LinkKind::Builtin => Ok(Ok(LinkSource::Builtin)),
+        LinkKind::Toxiproxy => Err(SuiteError::Usage(
+            "--link toxiproxy: this program was built without it (build it with `--features toxiproxy`)".into(),
+        )),
     }
 }
 
@@ -337,6 +389,9 @@ pub(crate) fn reproduce(args: &RunArgs, pair: &Pair, seed: u64) -> String {
     if seed != 0 {
         words.extend(["--seed".into(), seed.to_string()]);
     }
+    if args.link() != LinkKind::Builtin {
+        words.extend(["--link".into(), args.link().name().into()]);
+    }
     if pair.cluster == ClusterKind::Process {
         words.extend(["--cluster".into(), pair.cluster.name().into()]);
         if let Some(kafka) = &args.kafka {
@@ -388,6 +443,9 @@ pub(crate) fn deciding_words(args: &RunArgs) -> Vec<String> {
     }
     if let Some(kafka) = &args.kafka {
         option("--kafka", kafka);
+    }
+    if args.link() != LinkKind::Builtin {
+        option("--link", args.link().name());
     }
     if args.seed != 0 {
         option("--seed", &args.seed.to_string());

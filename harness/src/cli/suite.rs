@@ -23,6 +23,7 @@ use super::progress::Progress;
 use super::{say, signals};
 use crate::cluster::ClusterKind;
 use crate::cluster::clusters::Clusters;
+use crate::link::LinkSource;
 use crate::process::Spawner;
 use crate::reader::manifest::ManifestLimits;
 use crate::reader::provision::Fnv;
@@ -37,6 +38,7 @@ struct Suite {
     args: RunArgs,
     out: Out,
     clusters: Clusters,
+    link: LinkSource,
     /// Known failures by reader name.
     known: BTreeMap<String, KnownFailing>,
     /// Accepted exceptions by reader name.
@@ -155,6 +157,7 @@ pub(crate) async fn run(mut args: RunArgs) -> Result<ExitCode, SuiteError> {
         progress: Progress::new(total),
         args,
         clusters: Clusters::new(program, out.folder.clone(), kit),
+        link: machine.link_source(),
         out,
         known,
         expected,
@@ -412,6 +415,7 @@ async fn attempt(suite: &Suite, pair: Pair, index: usize, round: u32, exclusive:
         folder: suite.out.folder.join(run_folder(index, &pair.plan.id, &label)),
         cluster: pair.cluster,
         clusters: suite.clusters.clone(),
+        link: suite.link.clone(),
         expected: suite
             .expected
             .get(&pair.launch.info.name)
