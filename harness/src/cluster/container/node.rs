@@ -283,8 +283,11 @@ impl Node for Container {
             resumed.map_err(self.refused("resume"))?;
         }
         let options = KillContainerOptionsBuilder::new().signal(signal.as_str()).build();
-        let told = self.docker.kill_container(&self.recipe.name, Some(options)).await;
-        told.map_err(self.refused("kill"))?;
+        match self.docker.kill_container(&self.recipe.name, Some(options)).await {
+            // It has ended by itself meanwhile; that is told soon.
+            Ok(()) | Err(bollard::errors::Error::DockerResponseServerError { status_code: 409, .. }) => {}
+            Err(cause) => return Err(self.refused("kill")(cause).into()),
+        }
         let waited = tokio::time::timeout(ENDS_WITHIN, ended.wait_for(Option::is_some));
         if waited.await.map(drop).is_err() {
             return Err(ClusterError::TimedOut {
