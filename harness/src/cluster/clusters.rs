@@ -151,6 +151,10 @@ impl Clusters {
         self.shared.spares.end().await;
         let idle = std::mem::take(&mut *lock(&self.shared.idle));
         futures::future::join_all(idle.iter().map(|cluster| cluster.shutdown())).await;
+        if let Some(engine) = &self.shared.starters.engine {
+            // OK to leave to the next start's sweep, as where the engine is gone.
+            let _ = engine.clear().await;
+        }
     }
 }
 

@@ -35,6 +35,14 @@ impl Engine {
         match *self {}
     }
 
+    /// Removes what it has started.
+    ///
+    /// # Errors
+    /// None: there is no such value.
+    pub async fn clear(&self) -> Result<Swept, EngineError> {
+        match *self {}
+    }
+
     /// Starts a cluster.
     ///
     /// # Errors

@@ -43,6 +43,8 @@ pub struct Engine {
     /// `Docker 20.10.24 at unix:///var/run/docker.sock`.
     engine: String,
     image: Image,
+    /// Names what is started through this value and its clones.
+    run: String,
 }
 
 impl Engine {
@@ -95,6 +97,7 @@ impl Engine {
             engine: format!("Docker {} at {host}", version.version.unwrap_or_default()),
             docker,
             image,
+            run: owner::run(),
         })
     }
 
@@ -116,6 +119,15 @@ impl Engine {
         owner::sweep(&self.docker).await
     }
 
+    /// Removes what was started through this value or its clones and is left, such as what was being started when a run was
+    /// cancelled.
+    ///
+    /// # Errors
+    /// [`EngineError::Refused`].
+    pub async fn clear(&self) -> Result<Swept, EngineError> {
+        owner::clear_run(&self.docker, &self.run).await
+    }
+
     /// Starts a cluster of 1 to 3 brokers and returns when every one of them takes and gives records.
     ///
     /// # Errors
@@ -128,12 +140,11 @@ impl Engine {
     /// Network, ports and settings of a cluster that has never run.
     async fn lay_out(&self, brokers: usize) -> Result<Layout, ClusterError> {
         let mut id = Fnv::default();
-        id.part(owner::place().as_bytes());
-        id.part(&std::process::id().to_le_bytes());
+        id.part(self.run.as_bytes());
         id.part(&LAID_OUT.fetch_add(1, Ordering::Relaxed).to_le_bytes());
         let (cluster, cluster_id) = (format!("brokerfall-{}", id.hex()), kafka::id(&id));
         let (advertised, published) = (ports::reserve(brokers)?, ports::reserve(2 * brokers)?);
-        let labels = owner::labels(&cluster);
+        let labels = owner::labels(&self.run, &cluster);
         let network = NetworkCreateRequest {
             name: cluster.clone(),
             labels: Some(labels.clone()),

@@ -1,6 +1,7 @@
 //! Whose a container or a network is: labels that name the harness which started it, and the sweep that goes by them.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use testcontainers::bollard;
 use testcontainers::bollard::query_parameters::{
@@ -9,12 +10,16 @@ use testcontainers::bollard::query_parameters::{
 
 use super::{EngineError, Swept};
 use crate::process::proc;
+use crate::reader::provision::Fnv;
 
 /// The harness that started it: its process id, and when that process was started.
 const OWNER: &str = "brokerfall.owner";
 
 /// Where that process id means something: host and pid namespace. Harnesses in two containers may share one engine.
 const PLACE: &str = "brokerfall.place";
+
+/// What has used the engine, of which one harness may have several: in tests each has its own.
+const RUN: &str = "brokerfall.run";
 
 /// The cluster that it belongs to.
 const CLUSTER: &str = "brokerfall.cluster";
@@ -60,9 +65,20 @@ pub(super) fn place() -> String {
     format!("{} {}", host.trim(), namespace.display())
 }
 
+/// A name that no other has on this engine.
+pub(super) fn run() -> String {
+    static RUNS: AtomicU32 = AtomicU32::new(0);
+    let mut hash = Fnv::default();
+    hash.part(place().as_bytes());
+    hash.part(Owner::own().label().as_bytes());
+    hash.part(&RUNS.fetch_add(1, Ordering::Relaxed).to_le_bytes());
+    hash.hex()
+}
+
 /// What everything of a cluster carries.
-pub(super) fn labels(cluster: &str) -> HashMap<String, String> {
+pub(super) fn labels(run: &str, cluster: &str) -> HashMap<String, String> {
     HashMap::from([
+        (RUN.to_owned(), run.to_owned()),
         (OWNER.to_owned(), Owner::own().label()),
         (PLACE.to_owned(), place()),
         (CLUSTER.to_owned(), cluster.to_owned()),
@@ -82,6 +98,11 @@ pub(super) async fn sweep(docker: &bollard::Docker) -> Result<Swept, EngineError
 /// Removes all that a cluster has started.
 pub(super) async fn clear(docker: &bollard::Docker, cluster: &str) -> Result<Swept, EngineError> {
     remove(docker, vec![format!("{CLUSTER}={cluster}")], |_| true).await
+}
+
+/// Removes all that a run has started.
+pub(super) async fn clear_run(docker: &bollard::Docker, run: &str) -> Result<Swept, EngineError> {
+    remove(docker, vec![format!("{RUN}={run}")], |_| true).await
 }
 
 /// Removes containers, then networks, that carry these labels and meet this.
@@ -155,9 +176,14 @@ mod tests {
     }
 
     #[test]
+    fn no_two_runs_have_one_name() {
+        assert_ne!(run(), run());
+    }
+
+    #[test]
     fn everything_says_whose_it_is() {
-        let labels = labels("c1");
-        assert_eq!(labels[CLUSTER], "c1");
+        let labels = labels("r1", "c1");
+        assert_eq!((labels[RUN].as_str(), labels[CLUSTER].as_str()), ("r1", "c1"));
         assert_eq!(Owner::parse(&labels[OWNER]), Some(Owner::own()));
         assert!(labels[PLACE].contains("pid:["), "{}", labels[PLACE]);
     }
