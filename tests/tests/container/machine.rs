@@ -138,7 +138,7 @@ async fn doctor_says_which_engine_and_image_there_are() {
 
 /// The harness, and the time until it had started a container.
 fn with_a_container(command: &mut Command) -> Child {
-    let harness = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let harness = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let started = within(SOON, || {
         things_of(harness.id()).iter().any(|thing| thing.starts_with("ps"))
     });
