@@ -1,6 +1,7 @@
 //! What the tests of Brokerfall are made of: broken adapters and mutant readers here, suites under `tests/`.
 
 pub mod mutants;
+pub mod parity;
 
 use std::path::{Path, PathBuf};
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use brokerfall_report::protocol::Kind;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::cluster::ClusterKind;
 use crate::link::LinkKind;
 
 /// Fault-injection chaos test harness for Kafka readers.
@@ -135,6 +136,10 @@ pub(crate) struct RunArgs {
     /// cannot do is skipped by name. Only in a program that was built with the feature `toxiproxy`.
     #[arg(long, value_enum)]
     pub(crate) link: Option<LinkArg>,
+    /// Image of the brokers on --cluster container, with the same entry as apache/kafka; default KAFKA_IMAGE, else
+    /// apache/kafka:4.1.0. None is pulled.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) image: Option<String>,
     /// Runs at a time; default twice the number of cores, because a run waits far more than it computes. A run whose [expect] names bounded_cpu runs alone.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) jobs: Option<u16>,
@@ -295,6 +300,20 @@ pub(crate) enum ClusterArg {
     Mock,
     /// Apache Kafka as JVM processes; needs Java 17 or later, and Maven or KAFKA_HOME.
     Process,
+    /// Apache Kafka in containers; needs a build with the feature `container`, a Docker engine, and the image on it.
+    Container,
+}
+
+impl ClusterArg {
+    /// As the command line has it.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            ClusterArg::Auto => "auto",
+            ClusterArg::Mock => ClusterKind::Mock.name(),
+            ClusterArg::Process => ClusterKind::Process.name(),
+            ClusterArg::Container => ClusterKind::Container.name(),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -6,6 +6,7 @@ use tokio::task::JoinError;
 
 use super::journal::JournalError;
 use super::out::OutError;
+use crate::cluster::container::EngineError;
 use crate::cluster::process::KitError;
 use crate::process::SpawnError;
 use crate::reader::catalogue::ReaderError;
@@ -41,6 +42,9 @@ pub(crate) enum SuiteError {
     #[cfg(feature = "toxiproxy")]
     #[error(transparent)]
     Toxiproxy(crate::link::toxiproxy::ProgramError),
+    /// The container engine is there, and something has failed.
+    #[error(transparent)]
+    Engine(EngineError),
     /// Provisioning stopped in the middle.
     #[error("provisioning panicked")]
     Provisioning(#[source] JoinError),
@@ -82,6 +86,7 @@ impl SuiteError {
             | SuiteError::Reader(_) => ExitCode::Usage,
             SuiteError::Provision(_)
             | SuiteError::Kit(_)
+            | SuiteError::Engine(_)
             | SuiteError::Provisioning(_)
             | SuiteError::Paces(_)
             | SuiteError::Out(_)

@@ -10,7 +10,7 @@ use super::config::Config;
 use super::error::SuiteError;
 use super::out::Out;
 use super::{say, text_options};
-use crate::cluster::clusters::Clusters;
+use crate::cluster::clusters::{Clusters, Starters};
 use crate::cluster::mock::MockCluster;
 use crate::cluster::{Cluster, ClusterKind};
 use crate::history::recorder::Recorder;
@@ -365,7 +365,7 @@ pub(crate) async fn adapter_check(args: AdapterCheckArgs) -> Result<ExitCode, Su
         plan,
         launch,
         cluster: ClusterKind::Mock,
-        clusters: Clusters::new(program, out.folder.clone(), None),
+        clusters: Clusters::new(program, out.folder.clone(), Starters::default()),
         link: LinkSource::Builtin,
         folder: out.folder.join("adapter-check"),
         expected: None,

@@ -119,7 +119,7 @@ pub trait Link: Send + Sync {
     async fn heal(&self, cut: CutId) -> Result<(), LinkError>;
 
     /// Tells the link that a broker is about to die: it stops listening for it at once, so that readers are refused.
-    /// It listens again by itself, on the same port, when the broker accepts connections.
+    /// It listens again, on the same port, once [`Link::broker_back`] was called and the broker accepts connections.
     ///
     /// # Errors
     /// [`LinkError::NoBroker`], [`LinkError::Io`].

@@ -87,7 +87,7 @@ impl Need {
         match cluster {
             ClusterKind::Mock => self.unmet_by_mock(),
             // What Kafka does not do by itself the link does for it.
-            ClusterKind::Process => None,
+            ClusterKind::Process | ClusterKind::Container => None,
         }
     }
 

@@ -75,7 +75,7 @@ pub fn parse(file: &str, folder: &Path, text: &str) -> Result<Project, Diagnosti
         if project.jobs.is_some_and(|jobs| !(1..=64).contains(&jobs)) {
             sink.push(&top.span_of("jobs"), "`jobs` is out of range (wanted 1 to 64)");
         }
-        let cluster = top.word("cluster", &["auto", "mock", "process"], "auto");
+        let cluster = top.word("cluster", &["auto", "mock", "process", "container"], "auto");
         project.cluster = cluster.filter(|_| top.node("cluster").is_some());
         let link = top.word("link", &["builtin", "toxiproxy"], "builtin");
         project.link = link.filter(|_| top.node("link").is_some());

@@ -40,8 +40,8 @@ fn path_without(program: &str) -> std::ffi::OsString {
 
 fn java() -> std::path::PathBuf {
     let path = std::env::var_os("PATH").unwrap();
-    let java = std::env::split_paths(&path).map(|folder| folder.join("java"));
-    let java = java.filter(|java| java.is_file()).next().unwrap();
+    let mut java = std::env::split_paths(&path).map(|folder| folder.join("java"));
+    let java = java.find(|java| java.is_file()).unwrap();
     // JAVA_HOME/bin/java.
     std::fs::canonicalize(java)
         .unwrap()

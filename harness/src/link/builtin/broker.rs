@@ -75,7 +75,8 @@ pub(super) struct Door {
 struct Gate {
     port: Arc<Port>,
     alive: bool,
-    /// It is about to die: that it still accepts means nothing until it has refused once.
+    /// It is about to die, and nobody has said that it is back: that it accepts means nothing. A broker that dies goes on
+    /// accepting for a moment, and the proxy before a container's port accepts seconds before its broker does.
     going: bool,
     closed: bool,
     cuts: BTreeMap<u64, Cut>,
@@ -258,7 +259,6 @@ impl Broker {
         let mut gate = self.gate();
         if refused {
             gate.alive = false;
-            gate.going = false;
         } else if !gate.going {
             gate.alive = true;
         }

@@ -1,55 +1,41 @@
-//! Apache Kafka as JVM processes, in KRaft mode: 1 to 3 nodes, each broker and controller.
+//! Apache Kafka in KRaft mode, 1 to 3 nodes, each broker and controller: all that holds however its brokers are run.
 //!
 //! ```text
-//! readers --> link (127.0.0.N:p, advertised) --READER--> broker (a JVM in its own process group, under the watchdog)
-//! harness, oracle, other brokers ----------------ORACLE----^
+//! readers --> link (127.0.0.N:p, advertised) --READER--> broker (a Node: of `process`, or of `container`)
+//! harness, oracle ------------------------------ORACLE------^
 //! ```
 //!
-//! `kit` finds Java and Kafka and prepares the start; `node` is one JVM; `admin` is what brokers are asked. The ports of
-//! all listeners are held for the cluster's life, the link's too, so that a cluster serves one run after another.
-//! Deliberately not here: faults, and when a cluster is used again (`cluster/clusters.rs`).
+//! `admin` is what brokers are asked, `settings` what they are told, `log` what they write. Deliberately not here: how a
+//! broker is started, killed and paused (`process`, `container`), faults, and when a cluster is used again
+//! (`cluster/clusters.rs`).
 
 mod admin;
-mod jars;
-mod java;
-mod kit;
-mod node;
-mod settings;
+pub(super) mod log;
+pub(super) mod settings;
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use brokerfall_report::history::ClusterInfo;
-use futures::future::try_join_all;
+use futures::future::{BoxFuture, join_all, try_join_all};
 use kafka_protocol::messages::MetadataResponse;
 use nix::sys::signal::Signal;
 use tokio::sync::watch;
 
 use self::admin::code;
-pub use self::kit::{Kit, KitOptions};
-use self::node::Node;
-use self::settings::Addresses;
-use super::{Ability, Cluster, ClusterError, NodeId, TopicSpec, direct};
+use super::{Ability, Cluster, ClusterError, ClusterKind, NodeId, TopicSpec, direct};
 use crate::ports::Port;
-use crate::process::Spawner;
-use crate::reader::catalogue::ReaderError;
 use crate::reader::provision::Fnv;
 
-/// The version of Apache Kafka where none is named.
-pub const KAFKA: &str = "4.1.0";
-
-/// How the cluster is named in errors.
-const PROCESS: &str = "process";
+/// How a cluster of Kafka is named in errors.
+const NAME: &str = "Kafka";
 
 /// `client.id` of this module's own requests.
 const CLIENT: &str = "brokerfall-cluster";
-
-/// Folder of the cache.
-pub(crate) const CACHED: &str = "clusters";
 
 /// The group's commits and members.
 const OFFSETS: &str = "__consumer_offsets";
@@ -69,58 +55,122 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// Starts that may fail because somebody else has taken a port. Ports are held, so this takes a program that shares ports.
 const TRIES: u32 = 3;
 
-/// Apache Kafka as JVM processes.
-///
-/// ```no_run
-/// # use brokerfall::cluster::{Cluster, ClusterError, process::{Kit, KitOptions, ProcessCluster}};
-/// # async fn example(brokerfall: &std::path::Path, cache: &std::path::Path) -> Result<(), ClusterError> {
-/// let options = KitOptions { kafka: None, cache, may_download: true, progress: &|line| println!("{line}") };
-/// let kit = Kit::find(&options, brokerfall)?;
-/// kit.prepare(options.progress).await?;
-/// let cluster = ProcessCluster::start(&kit, 1).await?;
-/// println!("direct listeners: {}", cluster.direct_bootstrap());
-/// cluster.shutdown().await;
-/// # Ok(())
-/// # }
-/// ```
-pub struct ProcessCluster {
-    kit: Kit,
-    nodes: Vec<Node>,
+/// One broker, however it is run: it may end and be started again, with its ports, its data and its log.
+#[async_trait]
+pub(super) trait Node: Send + Sync {
+    /// Node id, from 1.
+    fn id(&self) -> NodeId;
+
+    /// Where it is reached, and what it tells readers.
+    fn addresses(&self) -> Addresses;
+
+    /// What it runs as, for proofs: `process 4711`.
+    fn name(&self) -> String;
+
+    /// Its process id on the machine that runs it, while it runs.
+    fn pid(&self) -> Option<u32>;
+
+    /// The version of Kafka that it says it is, where only it knows.
+    fn kafka(&self) -> Option<String> {
+        None
+    }
+
+    /// True while it is there, paused or not.
+    fn is_running(&self) -> bool;
+
+    /// True while it can answer.
+    fn answers(&self) -> bool;
+
+    /// Last words, once it has ended.
+    fn last_words(&self) -> Option<String>;
+
+    /// From now on its log goes to `broker-ID.log` in a folder.
+    fn log_to(&self, folder: &Path);
+
+    /// Starts it, for the first time or again; it serves later.
+    async fn start(&self) -> Result<(), ClusterError>;
+
+    /// Sends a signal that ends it and returns when it is gone.
+    async fn end(&self, signal: Signal) -> Result<(), ClusterError>;
+
+    /// Stops it in its tracks or lets it go on, and returns what shows that it does.
+    async fn set_paused(&self, paused: bool) -> Result<String, ClusterError>;
+
+    /// Takes away what is left of it when it has ended. Idempotent.
+    async fn clear(&self) {}
+}
+
+/// Where one broker is reached, and what it tells readers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Addresses {
+    /// For readers, behind the link.
+    pub(super) reader: SocketAddr,
+    /// What it tells readers: the link's address for it.
+    pub(super) advertised: SocketAddr,
+    /// For harness and oracle.
+    pub(super) oracle: SocketAddr,
+}
+
+/// What a cluster stands on beside its brokers, for as long as it lives.
+#[async_trait]
+pub(super) trait Ground: Send + Sync {
+    /// Takes away what is left when every broker has ended. Idempotent.
+    async fn clear(&self);
+}
+
+/// What a cluster that has never run is made of.
+pub(super) struct Layout {
+    /// As `--cluster` names it.
+    pub(super) kind: ClusterKind,
+    /// Kafka's version.
+    pub(super) kafka: String,
+    /// In order of node id.
+    pub(super) nodes: Vec<Box<dyn Node>>,
     /// The link's ports, which the brokers tell readers.
+    pub(super) advertised: Vec<Port>,
+    /// What they stand on.
+    pub(super) ground: Box<dyn Ground>,
+    /// Is told last words when a broker ends unasked.
+    pub(super) died: watch::Sender<Option<String>>,
+}
+
+/// Apache Kafka, run by whatever started it: `Kit::start`, `Engine::start`.
+pub struct KafkaCluster {
+    kind: ClusterKind,
+    kafka: String,
+    nodes: Vec<Box<dyn Node>>,
     advertised: Vec<Arc<Port>>,
-    /// Held so that nobody takes the port of a broker that is down.
-    _held: Vec<Port>,
-    /// Settings and data of every broker.
-    folder: tempfile::TempDir,
+    ground: Box<dyn Ground>,
     begun: tokio::time::Instant,
     /// When the last of its brokers had first acknowledged a record.
     first_produce: OnceLock<Duration>,
     died: watch::Sender<Option<String>>,
 }
 
-impl ProcessCluster {
-    /// Starts a cluster of 1 to 3 brokers and returns when every one of them takes and gives records.
+impl KafkaCluster {
+    /// Starts what was laid out and returns when every broker takes and gives records. Lays out anew where somebody else has
+    /// taken a port meanwhile.
     ///
     /// # Errors
     /// [`ClusterError::Died`] with the last lines of its log when a broker ends, [`ClusterError::TimedOut`] when one does
-    /// not serve, [`ClusterError::Ports`], [`ClusterError::Io`].
-    pub async fn start(kit: &Kit, brokers: u32) -> Result<Self, ClusterError> {
+    /// not serve; those of `lay_out` and of [`Node::start`].
+    pub(super) async fn bring_up<'a>(
+        lay_out: impl Fn() -> BoxFuture<'a, Result<Layout, ClusterError>>,
+    ) -> Result<KafkaCluster, ClusterError> {
         let mut tries = 1;
         loop {
-            let cluster = Self::lay_out(kit, brokers as usize)?;
+            let cluster = Self::of(lay_out().await?);
             let up = async {
-                try_join_all(cluster.nodes.iter().map(|node| node.start(kit))).await?;
+                try_join_all(cluster.nodes.iter().map(|node| node.start())).await?;
                 cluster.until_all_serve().await
             };
             let up = tokio::select! {
                 up = up => up,
-                last_words = cluster.died() => Err(ClusterError::Died { cluster: PROCESS, last_words }),
+                last_words = cluster.died() => Err(ClusterError::Died { cluster: NAME, last_words }),
             };
             match up {
                 Ok(()) => return Ok(cluster),
-                Err(ClusterError::Died { last_words, .. })
-                    if tries < TRIES && last_words.contains("Address already in use") =>
-                {
+                Err(cause) if tries < TRIES && is_taken_port(&cause) => {
                     cluster.shutdown().await;
                     tries += 1;
                 }
@@ -132,71 +182,30 @@ impl ProcessCluster {
         }
     }
 
-    /// Ports, settings and data folders of a cluster that has never run.
-    fn lay_out(kit: &Kit, brokers: usize) -> Result<Self, ClusterError> {
-        let io = |what: &'static str| {
-            move |source| ClusterError::Io {
-                what: what.to_owned(),
-                source,
-            }
-        };
-        let folder = tempfile::Builder::new()
-            .prefix("brokerfall-kafka-")
-            .tempdir()
-            .map_err(io("making a folder for the brokers' data"))?;
-        Spawner::shared_with(kit.program())?.guard_folder(folder.path());
-        let (advertised, held) = kit::reserve(brokers)?;
-        let nodes: Vec<(NodeId, Addresses)> = (1..)
-            .zip(advertised.iter().zip(held.chunks(3)))
-            .map(|(node, (link, own))| {
-                let addresses = Addresses {
-                    reader: own[0].address(),
-                    advertised: link.address(),
-                    oracle: own[1].address(),
-                    controller: own[2].address(),
-                };
-                (node, addresses)
-            })
-            .collect();
-        let mut id = Fnv::default();
-        id.part(&std::process::id().to_le_bytes());
-        id.part(folder.path().as_os_str().as_encoded_bytes());
-        let cluster_id = kit::kafka_id(&id);
-        let (died, _) = watch::channel(None);
-        let mut laid_out = Vec::new();
-        for (node, addresses) in &nodes {
-            let own = folder.path().join(format!("broker-{node}"));
-            let data = own.join("data");
-            kit.fill(&data, *node, &cluster_id)
-                .map_err(io("filling a broker's data folder"))?;
-            let properties = own.join("server.properties");
-            std::fs::write(&properties, settings::properties(*node, &nodes, &data))
-                .map_err(io("writing a broker's settings"))?;
-            laid_out.push(Node::new(*node, *addresses, properties, own, died.clone()));
-        }
-        Ok(Self {
-            kit: kit.clone(),
-            nodes: laid_out,
-            advertised: advertised.into_iter().map(Arc::new).collect(),
-            _held: held,
-            folder,
+    fn of(layout: Layout) -> KafkaCluster {
+        KafkaCluster {
+            kind: layout.kind,
+            kafka: layout.kafka,
+            nodes: layout.nodes,
+            advertised: layout.advertised.into_iter().map(Arc::new).collect(),
+            ground: layout.ground,
             begun: tokio::time::Instant::now(),
             first_produce: OnceLock::new(),
-            died,
-        })
+            died: layout.died,
+        }
+    }
+
+    /// Which kind of cluster it is.
+    pub fn kind(&self) -> ClusterKind {
+        self.kind
     }
 
     /// Process ids of the brokers that run.
     pub fn pids(&self) -> Vec<u32> {
-        self.nodes.iter().filter_map(Node::pid).collect()
+        self.nodes.iter().filter_map(|node| node.pid()).collect()
     }
 
-    /// Folder of the brokers' settings and data.
-    pub fn folder(&self) -> &Path {
-        self.folder.path()
-    }
-
-    /// How long it took from the start of the first process until every broker had acknowledged a record.
+    /// How long it took from the start of the first broker until every one had acknowledged a record.
     pub fn first_produce_after(&self) -> Duration {
         self.first_produce.get().copied().unwrap_or_default()
     }
@@ -209,7 +218,7 @@ impl ProcessCluster {
         let index = i32::try_from(partition).unwrap_or(i32::MAX);
         until(&format!("{topic}-{partition} taking a record"), || async {
             let leader = self.leader(topic, partition).await?;
-            admin::produce(self.node(leader)?.oracle(), topic, index)
+            admin::produce(self.node(leader)?.addresses().oracle, topic, index)
                 .await
                 .map(drop)
         })
@@ -218,7 +227,7 @@ impl ProcessCluster {
 
     /// True while every broker runs and none is paused.
     pub fn answers(&self) -> bool {
-        self.nodes.iter().all(Node::answers)
+        self.nodes.iter().all(|node| node.answers())
     }
 
     /// Makes it as good as new for the next run, and proves that it serves: every broker runs, no topic and no group is left,
@@ -241,7 +250,7 @@ impl ProcessCluster {
         if !topics.is_empty() {
             admin::delete_topics(self.any()?, &topics).await?;
         }
-        let coordinator = self.node(self.coordinator(group).await?)?.oracle();
+        let coordinator = self.node(self.coordinator(group).await?)?.addresses().oracle;
         admin::end_group(coordinator, group).await?;
         self.until_all_serve().await
     }
@@ -255,8 +264,15 @@ impl ProcessCluster {
         try_join_all(running.map(|node| node.end(signal))).await.map(drop)
     }
 
-    fn node(&self, node: NodeId) -> Result<&Node, ClusterError> {
-        self.nodes.iter().find(|known| known.id == node).ok_or_else(|| {
+    /// Kafka's version, as its brokers tell it or as it was known before.
+    fn kafka(&self) -> String {
+        let told = self.nodes.iter().find_map(|node| node.kafka());
+        told.unwrap_or_else(|| self.kafka.clone())
+    }
+
+    fn node(&self, node: NodeId) -> Result<&dyn Node, ClusterError> {
+        let found = self.nodes.iter().find(|known| known.id() == node);
+        found.map(|node| &**node).ok_or_else(|| {
             refused(
                 format!("broker {node}"),
                 &format!("it has brokers 1 to {}", self.nodes.len()),
@@ -269,7 +285,7 @@ impl ProcessCluster {
         self.nodes
             .iter()
             .find(|node| node.answers())
-            .map(Node::oracle)
+            .map(|node| node.addresses().oracle)
             .ok_or_else(|| refused("a broker to ask".to_owned(), "every broker is down or paused"))
     }
 
@@ -279,15 +295,15 @@ impl ProcessCluster {
 
     /// Returns when every broker knows all others, and each has taken a record and given it back.
     async fn until_all_serve(&self) -> Result<(), ClusterError> {
-        let nodes: Vec<NodeId> = self.nodes.iter().map(|node| node.id).collect();
-        try_join_all(self.nodes.iter().map(|node| self.until_named(node, &nodes))).await?;
+        let nodes: Vec<NodeId> = self.nodes.iter().map(|node| node.id()).collect();
+        try_join_all(self.nodes.iter().map(|node| self.until_named(&**node, &nodes))).await?;
         // One partition on each broker.
         let replicas: Vec<Vec<NodeId>> = nodes.iter().map(|node| vec![*node]).collect();
         self.create(READY, &replicas, &[]).await?;
         let numbered = || self.nodes.iter().zip(0..);
         let taken = numbered().map(|(node, partition)| {
             until("a broker taking a record", move || async move {
-                admin::produce(node.oracle(), READY, partition).await
+                admin::produce(node.addresses().oracle, READY, partition).await
             })
         });
         let offsets = try_join_all(taken).await?;
@@ -295,8 +311,8 @@ impl ProcessCluster {
         self.first_produce.get_or_init(|| self.begun.elapsed());
         let given = numbered().zip(offsets).map(|((node, partition), offset)| {
             until("a broker giving a record", move || async move {
-                match admin::fetch(node.oracle(), READY, partition, offset).await? {
-                    0 => Err(refused(format!("read what broker {} took", node.id), "nothing")),
+                match admin::fetch(node.addresses().oracle, READY, partition, offset).await? {
+                    0 => Err(refused(format!("read what broker {} took", node.id()), "nothing")),
                     _ => Ok(()),
                 }
             })
@@ -333,16 +349,16 @@ impl ProcessCluster {
     }
 
     /// Returns when a broker names all these nodes in its Metadata. It listens only once the controller lets it serve.
-    async fn until_named(&self, node: &Node, nodes: &[NodeId]) -> Result<(), ClusterError> {
-        let what = format!("that broker {} names the brokers {nodes:?}", node.id);
+    async fn until_named(&self, node: &dyn Node, nodes: &[NodeId]) -> Result<(), ClusterError> {
+        let what = format!("that broker {} names the brokers {nodes:?}", node.id());
         until(&what, || async {
             if let Some(last_words) = node.last_words() {
                 return Err(ClusterError::Died {
-                    cluster: PROCESS,
+                    cluster: NAME,
                     last_words,
                 });
             }
-            let named = brokers_of(&metadata_of(node.oracle(), &[]).await?);
+            let named = brokers_of(&metadata_of(node.addresses().oracle, &[]).await?);
             if nodes.iter().all(|node| named.contains(node)) {
                 Ok(())
             } else {
@@ -357,9 +373,12 @@ impl ProcessCluster {
         let what = format!("that broker {to} leads {topic}-{partition}");
         until(&what, || async {
             for node in self.nodes.iter().filter(|node| node.answers()) {
-                let led = leader_in(&metadata_of(node.oracle(), &[topic.to_owned()]).await?, partition);
+                let led = leader_in(
+                    &metadata_of(node.addresses().oracle, &[topic.to_owned()]).await?,
+                    partition,
+                );
                 if led != Some(to) {
-                    return Err(refused(what.clone(), &format!("broker {} names {led:?}", node.id)));
+                    return Err(refused(what.clone(), &format!("broker {} names {led:?}", node.id())));
                 }
             }
             Ok(())
@@ -369,22 +388,28 @@ impl ProcessCluster {
 }
 
 #[async_trait]
-impl Cluster for ProcessCluster {
+impl Cluster for KafkaCluster {
     fn info(&self) -> ClusterInfo {
         ClusterInfo {
-            kind: PROCESS.to_owned(),
-            kafka: self.kit.kafka().to_owned(),
+            kind: self.kind.name().to_owned(),
+            kafka: self.kafka(),
             brokers: u32::try_from(self.nodes.len()).unwrap_or(u32::MAX),
             properties: Vec::new(),
         }
     }
 
     fn brokers(&self) -> Vec<(NodeId, SocketAddr)> {
-        self.nodes.iter().map(|node| (node.id, node.oracle())).collect()
+        self.nodes
+            .iter()
+            .map(|node| (node.id(), node.addresses().oracle))
+            .collect()
     }
 
     fn upstreams(&self) -> Vec<(NodeId, SocketAddr)> {
-        self.nodes.iter().map(|node| (node.id, node.addresses.reader)).collect()
+        self.nodes
+            .iter()
+            .map(|node| (node.id(), node.addresses().reader))
+            .collect()
     }
 
     fn advertised(&self) -> Vec<Arc<Port>> {
@@ -404,9 +429,9 @@ impl Cluster for ProcessCluster {
     }
 
     async fn create_topic(&self, topic: &TopicSpec) -> Result<(), ClusterError> {
-        let all: Vec<NodeId> = self.nodes.iter().map(|node| node.id).collect();
+        let all: Vec<NodeId> = self.nodes.iter().map(|node| node.id()).collect();
         let replicas = replicas_of(topic, &all);
-        let configs = configs_of(topic, self.kit.kafka());
+        let configs = configs_of(topic, &self.kafka());
         self.create(&topic.name, &replicas, &configs).await?;
         for (partition, replicas) in (0..).zip(&replicas) {
             self.until_led(&topic.name, partition, replicas[0]).await?;
@@ -417,59 +442,57 @@ impl Cluster for ProcessCluster {
     /// Brokers elect by themselves, once the dead one's session is over.
     async fn kill_broker(&self, node: NodeId, _election: Duration) -> Result<String, ClusterError> {
         let node = self.node(node)?;
-        let pid = node
-            .pid()
-            .ok_or_else(|| refused(format!("kill broker {}", node.id), "it is down"))?;
+        if !node.is_running() {
+            return Err(refused(format!("kill broker {}", node.id()), "it is down"));
+        }
+        let name = node.name();
         node.end(Signal::SIGKILL).await?;
-        for address in [node.addresses.reader, node.oracle()] {
+        for address in [node.addresses().reader, node.addresses().oracle] {
             direct::refuses(address, LOOK_EVERY).await?;
         }
         Ok(format!(
-            "broker {}: process {pid} was killed and is gone, {} refuses connections",
-            node.id, node.addresses.reader
+            "broker {}: {name} was killed and is gone, {} refuses connections",
+            node.id(),
+            node.addresses().reader
         ))
     }
 
     async fn start_broker(&self, node: NodeId) -> Result<String, ClusterError> {
         let node = self.node(node)?;
         if node.is_running() {
-            return Err(refused(format!("start broker {}", node.id), "it runs"));
+            return Err(refused(format!("start broker {}", node.id()), "it runs"));
         }
-        node.start(&self.kit).await?;
-        self.until_named(node, &[node.id]).await?;
+        node.start().await?;
+        self.until_named(node, &[node.id()]).await?;
         Ok(format!(
-            "broker {}: process {} serves at {}",
-            node.id,
-            node.pid().unwrap_or_default(),
-            node.addresses.reader
+            "broker {}: {} serves at {}",
+            node.id(),
+            node.name(),
+            node.addresses().reader
         ))
     }
 
     async fn pause_broker(&self, node: NodeId) -> Result<String, ClusterError> {
         let node = self.node(node)?;
-        node.set_paused(true).await?;
-        Ok(format!(
-            "broker {}: process {} is stopped (state T)",
-            node.id,
-            node.pid().unwrap_or_default()
-        ))
+        let seen = node.set_paused(true).await?;
+        Ok(format!("broker {}: {} {seen}", node.id(), node.name()))
     }
 
     async fn resume_broker(&self, node: NodeId) -> Result<String, ClusterError> {
         let node = self.node(node)?;
-        node.set_paused(false).await?;
-        self.until_named(node, &[node.id]).await?;
+        let seen = node.set_paused(false).await?;
+        self.until_named(node, &[node.id()]).await?;
         Ok(format!(
-            "broker {}: process {} runs on and answers Metadata",
-            node.id,
-            node.pid().unwrap_or_default()
+            "broker {}: {} {seen} and answers Metadata",
+            node.id(),
+            node.name()
         ))
     }
 
     async fn delete_records(&self, topic: &str, partition: u32, before: u64) -> Result<String, ClusterError> {
         let index = i32::try_from(partition).unwrap_or(i32::MAX);
         let leader = self.leader(topic, partition).await?;
-        let start = admin::delete_records(self.node(leader)?.oracle(), topic, index, before).await?;
+        let start = admin::delete_records(self.node(leader)?.addresses().oracle, topic, index, before).await?;
         Ok(format!(
             "DeleteRecords moved the log start of {topic}-{partition} to {start}"
         ))
@@ -477,7 +500,7 @@ impl Cluster for ProcessCluster {
 
     fn live(&self) -> Vec<NodeId> {
         let running = self.nodes.iter().filter(|node| node.is_running());
-        running.map(|node| node.id).collect()
+        running.map(|node| node.id()).collect()
     }
 
     async fn move_leader(&self, topic: &str, partition: u32, to: NodeId) -> Result<String, ClusterError> {
@@ -571,16 +594,28 @@ impl Cluster for ProcessCluster {
     }
 
     async fn shutdown(&self) {
-        // What stays is killed by the watchdog at the end.
+        // What stays is ended by the watchdog at the end, or by the sweep of the next start.
         let _ = self.end_by(Signal::SIGKILL).await;
-        // OK to leave to the watchdog: it was told of the folder.
-        let _ = tokio::fs::remove_dir_all(self.folder.path()).await;
+        join_all(self.nodes.iter().map(|node| node.clear())).await;
+        self.ground.clear().await;
     }
 }
 
-fn refused(command: String, answer: &str) -> ClusterError {
+/// True where a broker could not listen because its port is somebody else's. Only the words of whoever tried tell that: of a
+/// JVM in its log, of an engine in its answer.
+fn is_taken_port(cause: &ClusterError) -> bool {
+    let told = crate::chain(cause).to_lowercase();
+    told.contains("address already in use") || told.contains("port is already allocated")
+}
+
+/// An id as Kafka writes them: 16 bytes in 22 characters of base 64, of which hexadecimal digits are some.
+pub(super) fn id(hash: &Fnv) -> String {
+    format!("bfbf{}AA", hash.hex())
+}
+
+pub(super) fn refused(command: String, answer: &str) -> ClusterError {
     ClusterError::Refused {
-        cluster: PROCESS,
+        cluster: NAME,
         command,
         answer: answer.to_owned(),
     }
@@ -679,113 +714,6 @@ where
             });
         }
         crate::before_the_next_look(LOOK_EVERY).await;
-    }
-}
-
-/// Why no broker can be started here.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum KitError {
-    /// No Java.
-    #[error(
-        "no Java is here (looked in {looked}); install one of version 17 or later, such as openjdk-17-jre-headless, or set JAVA_HOME"
-    )]
-    NoJava {
-        /// Where it was looked for.
-        looked: String,
-    },
-    /// A Java that cannot run Kafka.
-    #[error("{} is Java {version}, and Kafka needs 17 or later (install one and set JAVA_HOME)", program.display())]
-    OldJava {
-        /// Its program.
-        program: PathBuf,
-        /// Its version.
-        version: String,
-    },
-    /// A Java that does not say what it is.
-    #[error("{} does not say its version; it says: {said}", program.display())]
-    BrokenJava {
-        /// Its program.
-        program: PathBuf,
-        /// What it said instead.
-        said: String,
-    },
-    /// No version of Kafka.
-    #[error("`{found}` is no version of Apache Kafka (wanted one such as {KAFKA})")]
-    Version {
-        /// What was asked for.
-        found: String,
-    },
-    /// KAFKA_HOME is of no use.
-    #[error("KAFKA_HOME={} cannot be used: {reason}", home.display())]
-    Home {
-        /// Its folder.
-        home: PathBuf,
-        /// Why.
-        reason: String,
-    },
-    /// Jars would have to be downloaded, and nobody has asked for that.
-    #[error("Apache Kafka {version} is not in the cache (`--cluster process` resolves it with Maven)")]
-    NotCached {
-        /// Kafka's version.
-        version: String,
-    },
-    /// No Maven, and nothing in the cache.
-    #[error(
-        "Apache Kafka {version} is not in the cache, and no mvn on PATH could resolve it (install maven, or set KAFKA_HOME to an \
-         unpacked Kafka)"
-    )]
-    NoMaven {
-        /// Kafka's version.
-        version: String,
-    },
-    /// Maven failed.
-    #[error(
-        "mvn could not resolve Apache Kafka {version} (the first time needs a network; what is in the cache does not); it says:\n{tail}"
-    )]
-    Maven {
-        /// Kafka's version.
-        version: String,
-        /// Its last lines.
-        tail: String,
-    },
-    /// A data folder could not be formatted.
-    #[error("the StorageTool of Apache Kafka {version} made no data folder; it says:\n{tail}")]
-    Format {
-        /// Kafka's version.
-        version: String,
-        /// Its last lines.
-        tail: String,
-    },
-    /// The start that makes the archive failed.
-    #[error("the first start of a broker failed")]
-    FirstStart(#[source] Box<ClusterError>),
-    /// The cache cannot be used.
-    #[error("the cache cannot be used")]
-    Cache(#[from] ReaderError),
-    /// The operating system refused.
-    #[error("{what}")]
-    Io {
-        /// What was being done.
-        what: String,
-        /// Its answer.
-        #[source]
-        source: std::io::Error,
-    },
-}
-
-impl KitError {
-    pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> KitError {
-        let what = what.into();
-        move |source| KitError::Io { what, source }
-    }
-
-    /// True where the machine lacks something, and nothing has failed: a named skip.
-    pub fn is_missing(&self) -> bool {
-        matches!(
-            self,
-            KitError::NoJava { .. } | KitError::OldJava { .. } | KitError::NotCached { .. } | KitError::NoMaven { .. }
-        )
     }
 }
 
