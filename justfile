@@ -15,7 +15,7 @@ doc:
 test:
     cargo test --locked
 
-# Suites on Apache Kafka; they need Java 17 or later and, the first time, Maven. One at a time: each starts brokers.
+# Suites on Apache Kafka; they need Java 17 or later and, the first time, Maven. Two at a time: each starts brokers.
 chaos:
     cargo test --locked -p brokerfall-tests --features chaos --test process -- --test-threads 2
 
@@ -23,7 +23,9 @@ chaos:
 toxiproxy:
     cargo test --locked -p brokerfall --features toxiproxy --test link
     cargo test --locked -p brokerfall-tests --features chaos --test toxiproxy
-# The same in containers; they need a Docker engine and the image on it (KAFKA_IMAGE names another than apache/kafka).
+
+# The suites on Apache Kafka in containers; they need a Docker engine and an image on it: apache/kafka:4.1.0, or what
+# KAFKA_IMAGE names.
 containers:
     cargo test --locked -p brokerfall-tests --features chaos --test container -- --test-threads 2
 

@@ -10,7 +10,7 @@ if [ -n "${KAFKA_HOME:-}" ]; then
   jars=$KAFKA_HOME/libs
 else
   cache=${BROKERFALL_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/brokerfall}
-  jars=$(find "$cache/clusters" -maxdepth 1 -type d -name "kafka-$version-*" 2>/dev/null | head -n 1)
+  jars=$({ find "$cache/clusters" -maxdepth 1 -type d -name "kafka-$version-*" 2>/dev/null || true; } | head -n 1)
 fi
 if ! ls "$jars"/kafka_2.13-*.jar >/dev/null 2>&1; then
   echo "Apache Kafka $version is not in the cache (\`brokerfall run --cluster process broker-kill/live\` resolves it, or set KAFKA_HOME)" >&2

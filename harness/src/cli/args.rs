@@ -44,7 +44,7 @@ pub(crate) enum Command {
     /// Write a file to begin with: a scenario, or an adapter.
     #[command(subcommand)]
     Init(InitCommand),
-    /// List what provisioned readers keep in the cache, or prune it.
+    /// List what readers, clusters and links keep in the cache, or prune it
     Cache(CacheArgs),
     /// Tools for adapter authors.
     #[command(subcommand)]
@@ -126,7 +126,7 @@ pub(crate) struct RunArgs {
     /// the cache.
     #[arg(long, value_enum)]
     pub(crate) cluster: Option<ClusterArg>,
-    /// Apache Kafka's version on --cluster process, such as 3.9.1; default 4.1.0, or what KAFKA_HOME holds. Resolved with
+    /// Apache Kafka's version where a run is on --cluster process (auto takes it too), such as 3.9.1; default 4.1.0, or what KAFKA_HOME holds. Resolved with
     /// Maven into the cache the first time.
     #[arg(long, value_name = "VERSION")]
     pub(crate) kafka: Option<String>,
@@ -143,8 +143,8 @@ pub(crate) struct RunArgs {
     /// Runs at a time; default twice the number of cores, because a run waits far more than it computes. A run whose [expect] names bounded_cpu runs alone.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) jobs: Option<u16>,
-    /// Decides all that Brokerfall draws at random in a run: the jitter of the fault `partition` in mode `delay`, and the
-    /// pauses of bundled readers between two tries. Every reader process gets a number that follows from it in its variable
+    /// Decides all that Brokerfall draws at random in a run: the jitter of the fault `partition` in mode `delay` (not
+    /// with --link toxiproxy, which draws by itself), and the pauses of bundled readers between two tries. Every reader process gets a number that follows from it in its variable
     /// BROKERFALL_SEED, for adapters that draw as well. The same for every seed: records, keys, the order of steps, runs and
     /// writers. Beyond any seed: what a library, the cluster and the operating system do. Repeats count up from it; each
     /// report and its command to reproduce name the run's own.

@@ -304,7 +304,7 @@ fn toxiproxy() -> String {
 #[cfg(not(feature = "toxiproxy"))]
 fn toxiproxy() -> String {
     format!(
-        "absent  {:18} this program was built without the feature `toxiproxy`; the builtin link needs nothing",
+        "absent  {:18} this program was built without the feature (build it with `--features toxiproxy`); the builtin link needs nothing",
         "toxiproxy"
     )
 }

@@ -69,6 +69,15 @@ pub(crate) async fn run(mut args: RunArgs) -> Result<ExitCode, SuiteError> {
             "--keep-up needs --jobs 1: one failure is kept up at a time".into(),
         ));
     }
+    if args.kafka.is_some() && matches!(args.cluster(), ClusterArg::Mock | ClusterArg::Container) {
+        return Err(SuiteError::Usage(
+            "--kafka is for --cluster process or auto (in containers the image decides: --image apache/kafka:3.9.1)"
+                .into(),
+        ));
+    }
+    if args.image.is_some() && args.cluster() != ClusterArg::Container {
+        return Err(SuiteError::Usage("--image needs --cluster container".into()));
+    }
     let started_at = run::order::now_rfc3339();
     let plans = pairing::plans(&args)?;
     let full_catalogue = args.scenarios.is_empty() && args.tag.is_none() && !args.last_failed;

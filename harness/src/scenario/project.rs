@@ -43,7 +43,7 @@ pub struct Project {
     pub expected: Option<PathBuf>,
     /// Folder for reports and artifacts.
     pub out: Option<PathBuf>,
-    /// `auto`, `mock` or `process`.
+    /// `auto`, `mock`, `process` or `container`.
     pub cluster: Option<String>,
     /// `builtin` or `toxiproxy`.
     pub link: Option<String>,

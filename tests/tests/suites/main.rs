@@ -1,4 +1,5 @@
-//! What is tested from outside, but for the bundled readers alone (`readers/`) and Apache Kafka (`process/`). One binary,
+//! What is tested from outside, but for the bundled readers alone (`readers/`) and what needs real services (`process/`,
+//! `container/`, `toxiproxy/`). One binary,
 //! so that it is linked once and the tests of all suites share the threads: `cargo test --test suites mutants::` runs
 //! one suite.
 

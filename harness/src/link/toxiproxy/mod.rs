@@ -85,7 +85,7 @@ struct Inner {
 #[non_exhaustive]
 pub enum ToxiproxyError {
     /// The server did not come up.
-    #[error("Toxiproxy did not come up at {control}: {text}")]
+    #[error("Toxiproxy did not come up at {control}: {text} (run with --link builtin to do without it)")]
     NotStarted {
         /// Where its API was to be.
         control: SocketAddr,
@@ -93,7 +93,9 @@ pub enum ToxiproxyError {
         text: String,
     },
     /// Another version answers.
-    #[error("Toxiproxy at {control} is {found} (wanted {VERSION})")]
+    #[error(
+        "Toxiproxy at {control} is {found} (wanted {VERSION}; remove the folder of its program, which `brokerfall doctor` names)"
+    )]
     Version {
         /// Where its API is.
         control: SocketAddr,
@@ -101,10 +103,10 @@ pub enum ToxiproxyError {
         found: String,
     },
     /// Its API did not do as asked.
-    #[error("its API")]
+    #[error("its API did not do as asked")]
     Api(#[from] ApiError),
     /// Its API did not do as asked, and its log says why.
-    #[error("its API (the last line of its log: {log})")]
+    #[error("its API did not do as asked (the last line of its log: {log})")]
     Complained {
         /// What the API answered.
         #[source]
@@ -125,7 +127,9 @@ pub enum ToxiproxyError {
     #[error("its process cannot be started")]
     Spawn(#[from] SpawnError),
     /// The kernel does not tell of sockets, so that no cut could be proven to have hit anything.
-    #[error("the kernel does not tell of sockets (wanted sock_diag over netlink, the module tcp_diag)")]
+    #[error(
+        "the kernel does not tell of sockets, which is what proves a cut (wanted sock_diag over netlink: `modprobe tcp_diag`, or run with --link builtin)"
+    )]
     Sockets(#[source] std::io::Error),
 }
 
