@@ -146,6 +146,7 @@ fn contended_machine_leaves_cpu_undecided_unless_it_is_clear_all_the_same() {
 
     // Where the reader's own waiting is counted, what others waited for is no doubt of it.
     let own = |waited_ms: u64| between(sample_waiting(0, 50), sample_waiting(400, 50 + waited_ms), 900);
-    assert_held("bounded_cpu", &own(240));
-    assert_undecided("bounded_cpu", &own(1600));
+    assert_held("bounded_cpu", &own(2400));
+    assert_undecided("bounded_cpu", &own(4800));
+    assert_undecided("bounded_cpu", &own(16_000));
 }
