@@ -49,6 +49,35 @@ pub enum Ability {
     PauseBroker,
     /// Delete the oldest records of a log without writing to it.
     DeleteRecords,
+    /// Take a reader's right to read away, and give it back.
+    DenyRead,
+}
+
+/// What readers may be kept from reading.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Resource {
+    /// A topic.
+    Topic(String),
+    /// A consumer group: its members may not join, stay or commit.
+    Group(String),
+}
+
+impl Resource {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        match self {
+            Resource::Topic(name) | Resource::Group(name) => name,
+        }
+    }
+}
+
+impl std::fmt::Display for Resource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Resource::Topic(name) => write!(f, "topic {name}"),
+            Resource::Group(name) => write!(f, "group {name}"),
+        }
+    }
 }
 
 /// A running cluster.
@@ -67,6 +96,11 @@ pub trait Cluster: Send + Sync {
             .map(|(_, address)| address.to_string())
             .collect::<Vec<_>>()
             .join(",")
+    }
+
+    /// What its direct listeners want to be told before they answer; `None` where they ask nobody.
+    fn login(&self) -> Option<direct::Login> {
+        None
     }
 
     /// What the link stands in front of, in order of node id: the listeners for readers.
@@ -138,6 +172,23 @@ pub trait Cluster: Send + Sync {
     /// [`ClusterError::Refused`] when the log ends before it, or without [`Ability::DeleteRecords`].
     async fn delete_records(&self, topic: &str, partition: u32, before: u64) -> Result<String, ClusterError> {
         Err(self.cannot(format!("delete {topic}-{partition} below {before}")))
+    }
+
+    /// Denies readers READ on something; whatever else they may do stays as it was. The oracle is not touched. Returns when
+    /// every broker refuses a reader, with what it was told.
+    ///
+    /// # Errors
+    /// [`ClusterError::Refused`] without [`Ability::DenyRead`]; [`ClusterError::TimedOut`] when a broker goes on serving.
+    async fn deny_read(&self, resource: &Resource) -> Result<String, ClusterError> {
+        Err(self.cannot(format!("deny READ on {resource}")))
+    }
+
+    /// Takes [`Cluster::deny_read`] back. Returns when no broker refuses a reader.
+    ///
+    /// # Errors
+    /// As for [`Cluster::deny_read`].
+    async fn allow_read(&self, resource: &Resource) -> Result<String, ClusterError> {
+        Err(self.cannot(format!("allow READ on {resource}")))
     }
 
     /// The answer to what it cannot do.

@@ -21,6 +21,7 @@ pub mod absent_topic;
 pub mod add_partitions;
 pub mod answer_error;
 pub mod delete_segments;
+pub mod deny_acl;
 pub mod kill_broker;
 pub mod kill_reader;
 pub mod move_coordinator;
@@ -58,6 +59,8 @@ pub enum FaultSpec {
     MoveLeader(move_leader::MoveLeader),
     /// Another broker coordinates the group.
     MoveCoordinator(move_coordinator::MoveCoordinator),
+    /// An ACL denies the reader READ.
+    DenyAcl(deny_acl::DenyAcl),
 }
 
 /// Which brokers a fault strikes, chosen at the moment of injection.
@@ -201,6 +204,7 @@ impl FaultSpec {
             FaultSpec::AddPartitions(fault) => fault,
             FaultSpec::MoveLeader(fault) => fault,
             FaultSpec::MoveCoordinator(fault) => fault,
+            FaultSpec::DenyAcl(fault) => fault,
         }
     }
 }

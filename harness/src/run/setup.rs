@@ -134,7 +134,7 @@ pub(crate) async fn up(order: &Order, recorder: &Recorder) -> Result<Rig, RunErr
             cluster.move_coordinator(&group, node).await?;
         }
     }
-    let oracle = Oracle::connect(&cluster.direct_bootstrap(), recorder.clone(), &topics).await?;
+    let oracle = Oracle::connect(&cluster.direct_bootstrap(), cluster.login(), recorder.clone(), &topics).await?;
     for topic in &plan.topics {
         oracle.preload(&topic.name, topic.preload).await?;
     }

@@ -9,6 +9,7 @@ use super::plan::{Action, Ask, InFlight, Joiner, Plan, ReaderPlan, State, When};
 use super::words::{GROUP_APIS, is_authorization};
 use crate::cluster::ClusterKind;
 use crate::fault::FaultSpec;
+use crate::fault::deny_acl::Denied;
 use crate::fault::panic_callback::{Callback, How, PanicCallback};
 use crate::invariant::{ALL, Invariant};
 use crate::reader::validate::{ARM_CALLBACK, ARM_CALLBACK_DELAY};
@@ -50,6 +51,8 @@ pub enum Need {
     MoveCoordinator,
     /// Brokers that can be chosen to hold a topic.
     PlaceTopic,
+    /// Rights of readers that can be taken away by ACL.
+    DenyRead,
     /// Connections on which nothing goes are closed.
     IdleConnections,
     /// The bundled `reference-group`, beside the reader under test.
@@ -99,6 +102,10 @@ impl Need {
             Need::Retention => (
                 "the mock cluster deletes nothing by itself: it knows neither segments nor retention".into(),
                 "use the fault `delete-segments`, or run with --cluster process",
+            ),
+            Need::DenyRead => (
+                "the mock cluster knows no ACLs".into(),
+                "use the fault `answer-error`, or run with --cluster process",
             ),
             _ => return None,
         };
@@ -163,6 +170,7 @@ impl Plan {
                     FaultSpec::AddPartitions(_) => needs.push(Need::AddPartitions),
                     FaultSpec::MoveLeader(_) => needs.push(Need::MoveLeader),
                     FaultSpec::MoveCoordinator(_) => needs.push(Need::MoveCoordinator),
+                    FaultSpec::DenyAcl(_) => needs.push(Need::DenyRead),
                 },
                 // Every adapter can be stopped.
                 Action::Ask { what: Ask::Stop, .. } => {}
@@ -246,6 +254,7 @@ impl Plan {
         let terminal = self.reader.reset == Reset::None
             || self.faults().any(|fault| match fault {
                 FaultSpec::AnswerError(answer) => is_authorization(&answer.code),
+                FaultSpec::DenyAcl(_) => true,
                 FaultSpec::PanicCallback(panic) => is_upset(panic),
                 _ => false,
             });
@@ -330,6 +339,7 @@ fn serves(kind: Kind, action: &Action) -> bool {
                 kind == Kind::Group || !group_api
             }
             FaultSpec::MoveCoordinator(_) => kind == Kind::Group,
+            FaultSpec::DenyAcl(deny) => kind == Kind::Group || deny.on != Denied::Group,
             // A table's keys belong to their partitions: its topic keeps the number that it has.
             FaultSpec::AddPartitions(_) => kind != Kind::Table,
             _ => true,

@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 use super::decode::variants;
 use super::plan::{InFlight, Joiner, State};
 use super::words::INVARIANTS;
+use crate::fault::deny_acl::Denied;
 use crate::fault::panic_callback::{Callback, How};
 use crate::fault::partition::{Connects, Heals, Mode, Way};
 use crate::link::codes::{ANSWERABLE_APIS, API_NAMES, ERROR_NAMES};
@@ -240,6 +241,7 @@ fn fault() -> Value {
         ),
         ("move-leader", table(&[], place().into_iter().chain([("to", whole(1))]))),
         ("move-coordinator", table(&[], [("to", whole(1))])),
+        ("deny-acl", table(&[], [("on", words::<Denied>()), ("topic", text())])),
     ])
 }
 

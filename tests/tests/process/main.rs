@@ -7,7 +7,10 @@
 )]
 
 mod cluster;
+mod faults;
 mod machine;
+#[path = "../truth/mod.rs"]
+mod truth;
 mod verdicts;
 
 use std::path::{Path, PathBuf};

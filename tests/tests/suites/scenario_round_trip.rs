@@ -10,6 +10,7 @@ use brokerfall::fault::{
     add_partitions::AddPartitions,
     answer_error::AnswerError,
     delete_segments::DeleteSegments,
+    deny_acl::{Denied, DenyAcl},
     kill_broker::KillBroker,
     kill_reader::{KillReader, State},
     move_coordinator::MoveCoordinator,
@@ -200,6 +201,7 @@ fn fault(kind: Kind) -> impl Strategy<Value = FaultSpec> {
         answer(kind).prop_map(FaultSpec::AnswerError),
         maybe(Just(TOPIC.to_owned())).prop_map(|topic| FaultSpec::AbsentTopic(AbsentTopic { topic })),
         moved(kind),
+        denied(kind),
         // A table's keys belong to their partitions, so that its topic cannot grow.
         if kind == Kind::Table {
             Just(FaultSpec::PauseReader(PauseReader {}))
@@ -207,6 +209,23 @@ fn fault(kind: Kind) -> impl Strategy<Value = FaultSpec> {
             Just(FaultSpec::AddPartitions(AddPartitions { topic: None, to: 0 }))
         },
     ]
+}
+
+/// What a reader may not read any more.
+fn denied(kind: Kind) -> impl Strategy<Value = FaultSpec> {
+    (maybe(Just(TOPIC.to_owned())), any::<bool>()).prop_map(move |(topic, group)| {
+        let deny = match group && kind == Kind::Group {
+            true => DenyAcl {
+                on: Denied::Group,
+                topic: None,
+            },
+            false => DenyAcl {
+                on: Denied::Topic,
+                topic,
+            },
+        };
+        FaultSpec::DenyAcl(deny)
+    })
 }
 
 /// What moves leaders of any reader, and the coordinator of a group.

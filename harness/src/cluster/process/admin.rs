@@ -30,7 +30,7 @@ use kafka_protocol::records::{
     RecordEncodeOptions, TimestampType,
 };
 
-use super::{CLIENT, refused};
+use super::{ASKER, refused};
 use crate::cluster::direct::{self, DirectError};
 use crate::cluster::{ClusterError, NodeId};
 
@@ -71,13 +71,13 @@ pub(super) mod code {
     pub(crate) const INVALID_REPLICA_ASSIGNMENT: i16 = 39;
 }
 
-async fn ask<R: Request>(
+pub(super) async fn ask<R: Request>(
     address: SocketAddr,
     api: &'static str,
     version: i16,
     request: &R,
 ) -> Result<R::Response, ClusterError> {
-    direct::ask(address, CLIENT, version, request, ANSWER_WITHIN)
+    direct::ask(address, ASKER, version, request, ANSWER_WITHIN)
         .await
         .map_err(direct_error(api))
 }
@@ -101,15 +101,15 @@ pub(super) fn check(command: impl Fn() -> String, code: i16, good: &[i16]) -> Re
 }
 
 /// One answer of several was wanted and none came.
-fn nothing(command: String) -> ClusterError {
+pub(super) fn nothing(command: String) -> ClusterError {
     refused(command, "an answer that says nothing of it")
 }
 
-fn text(text: &str) -> StrBytes {
+pub(super) fn text(text: &str) -> StrBytes {
     StrBytes::from_string(text.to_owned())
 }
 
-fn group_id(group: &str) -> GroupId {
+pub(super) fn group_id(group: &str) -> GroupId {
     GroupId(text(group))
 }
 

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::cluster::NodeId;
+use crate::cluster::direct::Login;
 
 /// The JVM compiles with its first compiler only and collects garbage in one thread: a broker of a test lives too short for
 /// more, and start-up is CPU (1.3 s of it, 4 s with the defaults). 192 MiB are ample for what scenarios write; a broker has
@@ -25,6 +26,16 @@ pub(super) const JVM: [&str; 11] = [
     // Hundreds of lines of settings at every start.
     "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.common.config=warn",
 ];
+
+/// Whom brokers know: harness, oracle and the other nodes. Readers come without a login, as `User:ANONYMOUS`, so that what
+/// is forbidden to them is forbidden to nobody else. No secret: brokers are on loopback, and serve every reader.
+pub(super) const LOGIN: Login = Login {
+    user: "brokerfall",
+    password: "brokerfall",
+};
+
+/// The principal of readers.
+pub(super) const READERS: &str = "User:ANONYMOUS";
 
 /// Where one node of the cluster listens, and what it tells readers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,8 +93,29 @@ pub(super) fn properties(node: NodeId, nodes: &[(NodeId, Addresses)], data: &Pat
     );
     set(
         "listener.security.protocol.map",
-        &"READER:PLAINTEXT,ORACLE:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        &"READER:PLAINTEXT,ORACLE:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
     );
+    set("sasl.enabled.mechanisms", &"PLAIN");
+    set("sasl.mechanism.inter.broker.protocol", &"PLAIN");
+    set("sasl.mechanism.controller.protocol", &"PLAIN");
+    let Login { user, password } = LOGIN;
+    for listener in ["oracle", "controller"] {
+        set(
+            &format!("listener.name.{listener}.plain.sasl.jaas.config"),
+            &format!(
+                "org.apache.kafka.common.security.plain.PlainLoginModule required username=\"{user}\" \
+                 password=\"{password}\" user_{user}=\"{password}\";"
+            ),
+        );
+    }
+    set(
+        "authorizer.class.name",
+        &"org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    );
+    // Controllers among themselves: before a quorum stands, nothing else could let them in.
+    set("super.users", &format!("User:{user}"));
+    // Nobody notices the authorizer until something is denied.
+    set("allow.everyone.if.no.acl.found", &true);
     set("log.dirs", &data.display());
     set("broker.session.timeout.ms", &session.as_millis());
     set("broker.heartbeat.interval.ms", &heartbeat.as_millis());
