@@ -49,6 +49,10 @@ pub enum Ability {
     PauseBroker,
     /// Delete the oldest records of a log without writing to it.
     DeleteRecords,
+    /// Delete the oldest records of a log by itself, as a topic's settings have it.
+    Retention,
+    /// Delete a topic.
+    DeleteTopic,
     /// Take a reader's right to read away, and give it back.
     DenyRead,
 }
@@ -172,6 +176,23 @@ pub trait Cluster: Send + Sync {
     /// [`ClusterError::Refused`] when the log ends before it, or without [`Ability::DeleteRecords`].
     async fn delete_records(&self, topic: &str, partition: u32, before: u64) -> Result<String, ClusterError> {
         Err(self.cannot(format!("delete {topic}-{partition} below {before}")))
+    }
+
+    /// Changes a setting of a topic that stands, both named as Kafka does; without a value it is as if it had never been set.
+    /// Brokers hear of it within moments, and act when their timers fire.
+    ///
+    /// # Errors
+    /// [`ClusterError::Refused`] without [`Ability::Retention`], or for a setting that the cluster does not take.
+    async fn set_topic(&self, topic: &str, setting: &'static str, _value: Option<u64>) -> Result<(), ClusterError> {
+        Err(self.cannot(format!("set {setting} of {topic}")))
+    }
+
+    /// Deletes a topic with all that stands in it. Returns when no broker knows it any more.
+    ///
+    /// # Errors
+    /// [`ClusterError::Refused`] without [`Ability::DeleteTopic`]; [`ClusterError::TimedOut`] when a broker goes on naming it.
+    async fn delete_topic(&self, topic: &str) -> Result<String, ClusterError> {
+        Err(self.cannot(format!("delete topic {topic}")))
     }
 
     /// Denies readers READ on something; whatever else they may do stays as it was. The oracle is not touched. Returns when

@@ -65,11 +65,11 @@ impl Fault for DenyAcl {
                 let (answers, code) = match &denied {
                     Resource::Topic(topic) => {
                         let code = "TOPIC_AUTHORIZATION_FAILED";
-                        (facts.denied_since(mark, code, Some(topic)), code)
+                        (facts.refused_since(mark, code, Some(topic)), code)
                     }
                     Resource::Group(_) => {
                         let code = "GROUP_AUTHORIZATION_FAILED";
-                        (facts.denied_since(mark, code, None), code)
+                        (facts.refused_since(mark, code, None), code)
                     }
                 };
                 (answers > 0).then(|| format!("{answers} answer(s) of brokers about {denied}: {code}"))

@@ -30,6 +30,7 @@ pub mod panic_callback;
 pub mod partition;
 pub mod pause_broker;
 pub mod pause_reader;
+pub mod recreate_topic;
 
 /// A fault as a scenario names it: `do = { kill-broker = { broker = "leader" } }`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -61,6 +62,8 @@ pub enum FaultSpec {
     MoveCoordinator(move_coordinator::MoveCoordinator),
     /// An ACL denies the reader READ.
     DenyAcl(deny_acl::DenyAcl),
+    /// A topic is deleted and created anew.
+    RecreateTopic(recreate_topic::RecreateTopic),
 }
 
 /// Which brokers a fault strikes, chosen at the moment of injection.
@@ -205,6 +208,7 @@ impl FaultSpec {
             FaultSpec::MoveLeader(fault) => fault,
             FaultSpec::MoveCoordinator(fault) => fault,
             FaultSpec::DenyAcl(fault) => fault,
+            FaultSpec::RecreateTopic(fault) => fault,
         }
     }
 }

@@ -179,6 +179,16 @@ impl Oracle {
         Ok(())
     }
 
+    /// Forgets where the log of a topic began and ended and who leads it: the topic was deleted, and is created anew.
+    ///
+    /// Ids go on, so that no record of the new log can be taken for one of the old.
+    pub async fn forget_log(&self, topic: &str) {
+        for key in self.keys().into_iter().filter(|key| key.0 == topic) {
+            self.shared.watermarks.lock().await.remove(&key);
+            self.shared.nodes.forget_leader(&key);
+        }
+    }
+
     /// Number of partitions of a topic that readers can see; 0 for a topic that the oracle was not told of.
     pub fn partitions(&self, topic: &str) -> u32 {
         self.shared.topics().get(topic).map_or(0, |topic| topic.partitions)

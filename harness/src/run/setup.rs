@@ -15,7 +15,7 @@ use crate::link::builtin::{BuiltinLink, LinkOptions};
 use crate::link::{Link, LinkError};
 use crate::oracle::{Oracle, OracleError};
 use crate::reader::host::HostError;
-use crate::scenario::plan::Plan;
+use crate::scenario::plan::{Plan, TopicPlan};
 
 /// Why a run could not be carried out.
 #[derive(Debug, thiserror::Error)]
@@ -107,23 +107,8 @@ pub(crate) async fn up(order: &Order, recorder: &Recorder) -> Result<Rig, RunErr
         BuiltinLink::start_on(ports, upstreams, recorder.clone(), options)?
     };
     for topic in &plan.topics {
-        let replicas = match topic.brokers.len() {
-            0 => plan.cluster.brokers,
-            named => u32::try_from(named).unwrap_or(plan.cluster.brokers),
-        };
         let partitions = most_partitions(plan, &topic.name).max(topic.partitions);
-        cluster
-            .create_topic(&TopicSpec {
-                name: topic.name.clone(),
-                partitions,
-                replicas: topic.replicas.unwrap_or(replicas),
-                brokers: topic.brokers.clone(),
-                compacted: topic.compacted,
-                retention_ms: topic.retention.and_then(|retention| retention.ms),
-                retention_bytes: topic.retention.and_then(|retention| retention.bytes),
-                segment_bytes: topic.segment_bytes,
-            })
-            .await?;
+        cluster.create_topic(&topic_spec(plan, topic, partitions)).await?;
         if partitions > topic.partitions {
             link.limit_partitions(&topic.name, Some(topic.partitions));
         }
@@ -147,6 +132,24 @@ pub(crate) async fn up(order: &Order, recorder: &Recorder) -> Result<Rig, RunErr
         Arc::new(oracle),
         recorder.clone(),
     ))
+}
+
+/// A topic of the plan, as a cluster is to have it.
+pub(super) fn topic_spec(plan: &Plan, topic: &TopicPlan, partitions: u32) -> TopicSpec {
+    let replicas = match topic.brokers.len() {
+        0 => plan.cluster.brokers,
+        named => u32::try_from(named).unwrap_or(plan.cluster.brokers),
+    };
+    TopicSpec {
+        name: topic.name.clone(),
+        partitions,
+        replicas: topic.replicas.unwrap_or(replicas),
+        brokers: topic.brokers.clone(),
+        compacted: topic.compacted,
+        retention_ms: topic.retention.and_then(|retention| retention.ms),
+        retention_bytes: topic.retention.and_then(|retention| retention.bytes),
+        segment_bytes: topic.segment_bytes,
+    }
 }
 
 /// The most partitions that a step adds to a topic. The mock cluster cannot add any, so they are there from the start and

@@ -9,6 +9,7 @@ use super::plan::{Action, Ask, InFlight, Joiner, Plan, ReaderPlan, State, When};
 use super::words::{GROUP_APIS, is_authorization};
 use crate::cluster::ClusterKind;
 use crate::fault::FaultSpec;
+use crate::fault::delete_segments::By;
 use crate::fault::deny_acl::Denied;
 use crate::fault::panic_callback::{Callback, How, PanicCallback};
 use crate::invariant::{ALL, Invariant};
@@ -51,6 +52,8 @@ pub enum Need {
     MoveCoordinator,
     /// Brokers that can be chosen to hold a topic.
     PlaceTopic,
+    /// Topics that can be deleted and created anew.
+    RecreateTopic,
     /// Rights of readers that can be taken away by ACL.
     DenyRead,
     /// Connections on which nothing goes are closed.
@@ -101,7 +104,11 @@ impl Need {
             ),
             Need::Retention => (
                 "the mock cluster deletes nothing by itself: it knows neither segments nor retention".into(),
-                "use the fault `delete-segments`, or run with --cluster process",
+                "use the fault `delete-segments` without `by`, or run with --cluster process",
+            ),
+            Need::RecreateTopic => (
+                "the mock cluster deletes no topic".into(),
+                "use the fault `absent-topic`, or run with --cluster process",
             ),
             Need::DenyRead => (
                 "the mock cluster knows no ACLs".into(),
@@ -156,6 +163,7 @@ impl Plan {
                 Action::Do { fault, .. } => match fault {
                     FaultSpec::KillBroker(_) => needs.push(Need::KillBroker),
                     FaultSpec::PauseBroker(_) => needs.push(Need::PauseBroker),
+                    FaultSpec::DeleteSegments(delete) if delete.by != By::Request => needs.push(Need::Retention),
                     FaultSpec::DeleteSegments(_) => needs.push(Need::DeleteSegments { quiet: self.quiet() }),
                     FaultSpec::PanicCallback(panic) => needs.push(match panic.raise {
                         How::Delay => Need::Delay,
@@ -171,6 +179,7 @@ impl Plan {
                     FaultSpec::MoveLeader(_) => needs.push(Need::MoveLeader),
                     FaultSpec::MoveCoordinator(_) => needs.push(Need::MoveCoordinator),
                     FaultSpec::DenyAcl(_) => needs.push(Need::DenyRead),
+                    FaultSpec::RecreateTopic(_) => needs.push(Need::RecreateTopic),
                 },
                 // Every adapter can be stopped.
                 Action::Ask { what: Ask::Stop, .. } => {}

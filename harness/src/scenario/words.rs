@@ -69,7 +69,8 @@ mod tests {
                 "add-partitions",
                 "move-leader",
                 "move-coordinator",
-                "deny-acl"
+                "deny-acl",
+                "recreate-topic"
             ]
         );
     }

@@ -13,6 +13,8 @@ use brokerfall_report::verdict::{Verdict, VoidWhose};
 use super::truth::{On, Truth, assert_as_measured, by_reader, ktables_rows};
 use super::{cache, kit, program};
 
+const REFERENCES: [&str; 3] = ["reference-table", "reference-group", "reference-assign"];
+
 /// Tries of a run that the machine starves.
 const TRIES: u32 = 3;
 
@@ -73,15 +75,28 @@ fn told(run: &RunReport) -> String {
     format!("{} {}: {:?}: {}", run.scenario, run.reader.name, run.verdict, run.cause)
 }
 
-/// Every run passed, and every fault of it was really done by Kafka, felt, and healed.
-fn assert_felt_and_passed(runs: &[RunReport]) {
+/// Every run ended so, and every fault of it was really done by Kafka, felt, and healed.
+fn assert_felt(runs: &[RunReport], verdict: impl Fn(&RunReport) -> Verdict) {
     for run in runs {
-        assert_eq!(run.verdict, Verdict::Passed, "{}", told(run));
+        assert_eq!(run.verdict, verdict(run), "{}", told(run));
         assert!(!run.evidence.is_empty(), "{}", told(run));
         for evidence in &run.evidence {
             assert_eq!(evidence.reached, Some(Grade::Felt), "{}: {}", told(run), evidence.fault);
             assert!(evidence.heal.is_some(), "{}: {}", told(run), evidence.fault);
             assert!(!evidence.emulated, "{}: {}", told(run), evidence.fault);
+        }
+    }
+}
+
+/// Every run passed, and its fault of this kind was felt.
+fn assert_passed_and_felt(runs: &[RunReport], kind: &str) {
+    for run in runs {
+        assert_eq!(run.verdict, Verdict::Passed, "{}", told(run));
+        let of_kind: Vec<_> = run.evidence.iter().filter(|one| one.kind == kind).collect();
+        assert!(!of_kind.is_empty(), "{}", told(run));
+        for evidence in of_kind {
+            assert_eq!(evidence.reached, Some(Grade::Felt), "{}", told(run));
+            assert!(!evidence.emulated && evidence.heal.is_some(), "{}", told(run));
         }
     }
 }
@@ -103,10 +118,9 @@ fn fatal(run: &RunReport) -> Vec<String> {
 #[tokio::test]
 async fn reader_that_may_not_read_its_topic_or_group_ends_with_that_error_or_comes_back() {
     kit().await;
-    let readers = ["reference-table", "reference-group", "reference-assign"];
-    let runs = runs(&["acl"], &readers);
+    let runs = runs(&["acl"], &REFERENCES);
     assert_eq!(runs.len(), 7, "{:?}", runs.iter().map(told).collect::<Vec<_>>());
-    assert_felt_and_passed(&runs);
+    assert_felt(&runs, |_| Verdict::Passed);
     for run in &runs {
         let fatal = fatal(run);
         let denied = |what: &String| what.ends_with("TopicAuthorizationFailed");
@@ -116,6 +130,53 @@ async fn reader_that_may_not_read_its_topic_or_group_ends_with_that_error_or_com
             _ => !fatal.is_empty() && fatal.iter().all(denied),
         };
         assert!(as_documented, "{}: {fatal:?}", told(run));
+    }
+}
+
+/// A shorter log is out of range, and `reset = earliest` says what is done then. Of a longer one nothing tells a client of
+/// librdkafka that its offset is another log's, and the records below it are lost to it; only their ids show that.
+#[tokio::test]
+async fn reader_of_a_topic_that_is_created_anew_begins_again_only_where_its_offset_is_no_more() {
+    kit().await;
+    let runs = runs(
+        &[
+            "topic/recreated-shorter",
+            "topic/recreated-as-long",
+            "topic/recreated-longer",
+        ],
+        &REFERENCES,
+    );
+    assert_eq!(runs.len(), 9, "{:?}", runs.iter().map(told).collect::<Vec<_>>());
+    let begins_again = |run: &RunReport| run.scenario == "topic/recreated-shorter";
+    assert_felt(&runs, |run| match begins_again(run) {
+        true => Verdict::Passed,
+        false => Verdict::KnownFailing,
+    });
+    for run in runs.iter().filter(|run| !begins_again(run)) {
+        let lost = run.violations.iter().find(|one| one.invariant == "no_lost_record");
+        let text = lost.map_or("", |lost| lost.text.as_str());
+        // Ids go on: the first log held 1 to 300.
+        assert!(
+            text.contains("ids 301..=600 (offsets 0..=299)"),
+            "{}: {text}",
+            told(run)
+        );
+    }
+}
+
+#[tokio::test]
+async fn reader_that_retention_overtakes_goes_on_at_the_new_start_or_the_end() {
+    kit().await;
+    let runs = runs(&["retention/by-size-catch-up", "retention/emptied-live"], &REFERENCES);
+    assert_eq!(runs.len(), 6, "{:?}", runs.iter().map(told).collect::<Vec<_>>());
+    assert_passed_and_felt(&runs, "delete-segments");
+    for run in &runs {
+        let deletion = run.evidence.iter().find(|one| one.kind == "delete-segments");
+        let proofs = deletion.map(|one| &one.proofs[..]).unwrap_or_default();
+        let by_itself = proofs
+            .iter()
+            .any(|proof| proof.text.contains("and no request, moved the log start"));
+        assert!(by_itself, "{}: {proofs:?}", told(run));
     }
 }
 

@@ -14,7 +14,7 @@ use brokerfall_report::report::Report;
 use brokerfall_report::verdict::Verdict;
 
 /// Faults, partitions by mode, and the phases in which some scenario must inject them.
-const COVERED: [(&str, &[Phase]); 18] = {
+const COVERED: [(&str, &[Phase]); 19] = {
     use Phase::{CatchUp, Close, Commit, Live, Rebalance, Start};
     [
         ("kill-broker", &[Start, CatchUp, Live, Commit, Rebalance, Close]),
@@ -29,17 +29,18 @@ const COVERED: [(&str, &[Phase]); 18] = {
         ("panic-callback", &[CatchUp, Live]),
         ("pause-reader", &[CatchUp, Live]),
         ("kill-reader", &[CatchUp, Live]),
-        ("delete-segments", &[Live]),
+        ("delete-segments", &[CatchUp, Live]),
         ("absent-topic", &[Start, Live]),
         ("add-partitions", &[Live]),
         ("move-leader", &[CatchUp, Live]),
         ("move-coordinator", &[Live, Commit]),
         ("deny-acl", &[Start, Live]),
+        ("recreate-topic", &[Live]),
     ]
 };
 
 /// What the mock cluster cannot do: the suite `process` shows that it is felt.
-const ON_KAFKA: [&str; 1] = ["deny-acl"];
+const ON_KAFKA: [&str; 2] = ["deny-acl", "recreate-topic"];
 
 /// Scenarios of a few seconds that have every other fault between them.
 const SHORT: [&str; 16] = [
@@ -167,7 +168,7 @@ fn each_stands_in_the_folder_of_its_fault() {
             "callback-panic" | "callback-upset" => has(&["panic-callback"]),
             "retention" => has(&["delete-segments"]),
             "leadership" => has(&["move-leader", "move-coordinator"]),
-            "topic" => has(&["absent-topic", "add-partitions"]),
+            "topic" => has(&["absent-topic", "add-partitions", "recreate-topic"]),
             "acl" => has(&["deny-acl"]),
             "reader" => asks || has(&["pause-reader", "kill-reader"]),
             "control" => faults.is_empty() && asks,

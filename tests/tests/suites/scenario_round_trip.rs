@@ -9,7 +9,7 @@ use brokerfall::fault::{
     absent_topic::AbsentTopic,
     add_partitions::AddPartitions,
     answer_error::AnswerError,
-    delete_segments::DeleteSegments,
+    delete_segments::{By, DeleteSegments},
     deny_acl::{Denied, DenyAcl},
     kill_broker::KillBroker,
     kill_reader::{KillReader, State},
@@ -19,6 +19,7 @@ use brokerfall::fault::{
     partition::{Connects, Heals, Mode, Partition, Way},
     pause_broker::PauseBroker,
     pause_reader::PauseReader,
+    recreate_topic::RecreateTopic,
 };
 use brokerfall::link::codes;
 use brokerfall::scenario::{self, plan::*, words};
@@ -186,15 +187,20 @@ fn fault(kind: Kind) -> impl Strategy<Value = FaultSpec> {
         }),
         broker().prop_map(|broker| FaultSpec::PauseBroker(PauseBroker { broker })),
         partition(kind).prop_map(FaultSpec::Partition),
-        (maybe(Just(TOPIC.to_owned())), maybe(0..PARTITIONS), 0u64..1_000).prop_map(
-            |(topic, partition, past_reader_by)| {
+        (
+            maybe(Just(TOPIC.to_owned())),
+            maybe(0..PARTITIONS),
+            0u64..1_000,
+            select(vec![By::Request, By::RetentionBytes, By::RetentionMs])
+        )
+            .prop_map(|(topic, partition, past_reader_by, by)| {
                 FaultSpec::DeleteSegments(DeleteSegments {
                     topic,
                     partition,
                     past_reader_by,
+                    by,
                 })
-            }
-        ),
+            }),
         callback(kind).prop_map(FaultSpec::PanicCallback),
         Just(FaultSpec::PauseReader(PauseReader {})),
         select(vec![State::Keep, State::Wipe]).prop_map(|state| FaultSpec::KillReader(KillReader { state })),
@@ -226,6 +232,12 @@ fn denied(kind: Kind) -> impl Strategy<Value = FaultSpec> {
         };
         FaultSpec::DenyAcl(deny)
     })
+}
+
+/// A topic that is created anew; it is written to, which a quiet plan does not allow.
+fn anew() -> impl Strategy<Value = FaultSpec> {
+    (maybe(Just(TOPIC.to_owned())), 0u64..1_000, maybe(length()))
+        .prop_map(|(topic, records, gap)| FaultSpec::RecreateTopic(RecreateTopic { topic, records, gap }))
 }
 
 /// What moves leaders of any reader, and the coordinator of a group.
@@ -290,6 +302,15 @@ fn steps(kind: Kind, quiet: bool) -> impl Strategy<Value = Vec<Step>> {
     let grade = select(vec![Grade::Injected, Grade::Delivered, Grade::Felt]);
     let action = prop_oneof![
         (fault(kind), grade).prop_map(|(fault, grade)| Action::Do { fault, grade }),
+        if quiet {
+            Just(Action::Restart(State::Keep)).boxed()
+        } else {
+            let created = anew().prop_map(|fault| Action::Do {
+                fault,
+                grade: Grade::Delivered,
+            });
+            created.boxed()
+        },
         command(kind, quiet),
     ];
     vec((when(kind), maybe(length()), length(), action, 0..4), 0..6).prop_map(|drawn| {

@@ -10,7 +10,10 @@ use brokerfall_report::history::ClusterInfo;
 use nix::sys::signal::Signal;
 
 use super::topics::{OFFSETS, configs_of, offsets_partition, replicas_of};
-use super::{ASKER, LOOK_EVERY, PROCESS, ProcessCluster, acls, admin, brokers_of, leader_in, refused, settings, until};
+use super::{
+    ASKER, LOOK_EVERY, PROCESS, ProcessCluster, acls, admin, brokers_of, leader_in, metadata_of, refused, settings,
+    until,
+};
 use crate::cluster::{Ability, Cluster, ClusterError, NodeId, Resource, TopicSpec, direct};
 use crate::ports::Port;
 
@@ -43,7 +46,11 @@ impl Cluster for ProcessCluster {
 
     fn can(&self, ability: Ability) -> bool {
         match ability {
-            Ability::PauseBroker | Ability::DeleteRecords | Ability::DenyRead => true,
+            Ability::PauseBroker
+            | Ability::DeleteRecords
+            | Ability::Retention
+            | Ability::DeleteTopic
+            | Ability::DenyRead => true,
         }
     }
 
@@ -123,6 +130,28 @@ impl Cluster for ProcessCluster {
         Ok(format!(
             "DeleteRecords moved the log start of {topic}-{partition} to {start}"
         ))
+    }
+
+    async fn set_topic(&self, topic: &str, setting: &'static str, value: Option<u64>) -> Result<(), ClusterError> {
+        admin::set_topic(self.any()?, topic, setting, value).await
+    }
+
+    async fn delete_topic(&self, topic: &str) -> Result<String, ClusterError> {
+        admin::delete_topics(self.any()?, &[topic.to_owned()]).await?;
+        let what = format!("that no broker knows topic {topic}");
+        until(&what, || async {
+            for node in self.nodes.iter().filter(|node| node.answers()) {
+                let metadata = metadata_of(node.oracle(), &[topic.to_owned()]).await?;
+                let code = metadata.topics.first().map(|topic| topic.error_code);
+                if code != Some(admin::code::UNKNOWN_TOPIC_OR_PARTITION) {
+                    let answer = format!("broker {} answers code {code:?}", node.id);
+                    return Err(refused(what.clone(), &answer));
+                }
+            }
+            Ok(())
+        })
+        .await?;
+        Ok(format!("Metadata of every broker answered that {topic} is unknown"))
     }
 
     async fn deny_read(&self, resource: &Resource) -> Result<String, ClusterError> {

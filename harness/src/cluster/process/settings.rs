@@ -142,6 +142,8 @@ pub(super) fn properties(node: NodeId, nodes: &[(NodeId, Addresses)], data: &Pat
     // Kafka looks first after 30 s, and then every 5 minutes.
     set("log.initial.task.delay.ms", &500);
     set("log.retention.check.interval.ms", &500);
+    // The cleaner, which also applies retention to compacted topics, looks every 15 s.
+    set("log.cleaner.backoff.ms", &500);
     set("num.network.threads", &1);
     set("num.io.threads", &2);
     // Its default is 128 MiB of heap.

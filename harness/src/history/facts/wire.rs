@@ -239,9 +239,9 @@ impl Facts {
             .fold(0, |sum, answer| sum.saturating_add(answer.count))
     }
 
-    /// Answers of any api from event `mark` on in which a broker denied the reader something with this code: about a topic,
+    /// Answers of any api from event `mark` on in which a broker refused the reader something with this code: about a topic,
     /// or (for `topic` `None`) about anything.
-    pub fn denied_since(&self, mark: u64, code: &str, topic: Option<&str>) -> u64 {
+    pub fn refused_since(&self, mark: u64, code: &str, topic: Option<&str>) -> u64 {
         self.wire
             .answers
             .iter()

@@ -99,6 +99,12 @@ impl Check<'_> {
                 self.at_step(n, &["do", "deny-acl", "topic"], text);
             }
             FaultSpec::DenyAcl(deny) => self.place(n, "deny-acl", deny.topic.as_deref(), None),
+            FaultSpec::RecreateTopic(recreate) => {
+                self.place(n, "recreate-topic", recreate.topic.as_deref(), None);
+                if self.plan.quiet() {
+                    self.at_step(n, &["do"], self.quiet_rule("`recreate-topic`"));
+                }
+            }
             FaultSpec::PauseReader(_) | FaultSpec::KillReader(_) => {}
         }
     }
