@@ -70,9 +70,20 @@ fn report(scenarios: &[&str], readers: &[&str]) -> Report {
     json::parse(&std::fs::read_to_string(report).unwrap()).unwrap()
 }
 
-/// What the run says in short, for a failing test.
+/// What the run says in short, for a failing test: its files are gone by then.
 fn told(run: &RunReport) -> String {
-    format!("{} {}: {:?}: {}", run.scenario, run.reader.name, run.verdict, run.cause)
+    let proofs = run.evidence.iter().flat_map(|one| &one.proofs);
+    let proofs: Vec<&str> = proofs.map(|proof| proof.text.as_str()).collect();
+    let raised = run.exceptions.iter().map(|seen| seen.exception.label());
+    format!(
+        "{} {}: {:?}: {} (proven: {}; raised: {})",
+        run.scenario,
+        run.reader.name,
+        run.verdict,
+        run.cause,
+        proofs.join("; "),
+        raised.collect::<Vec<_>>().join("; ")
+    )
 }
 
 /// Every run ended so, and every fault of it was really done by Kafka, felt, and healed.
