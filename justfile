@@ -19,6 +19,18 @@ test:
 chaos:
     cargo test --locked -p brokerfall-tests --features chaos --test process -- --test-threads 2
 
+# The link `toxiproxy`; needs toxiproxy-server 2.12.0 on PATH, or Go the first time.
+toxiproxy:
+    cargo test --locked -p brokerfall --features toxiproxy --test link
+    cargo test --locked -p brokerfall-tests --features chaos --test toxiproxy
+# The same in containers; they need a Docker engine and the image on it (KAFKA_IMAGE names another than apache/kafka).
+containers:
+    cargo test --locked -p brokerfall-tests --features chaos --test container -- --test-threads 2
+
+# An image with the entry of apache/kafka, brokerfall/kafka:VERSION, of the installed JDK and the jars in the cache.
+image:
+    harness/image/build.sh
+
 # The bundled catalogue on the bundled readers, on the embedded cluster.
 main-job:
     cargo run --locked -- run

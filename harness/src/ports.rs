@@ -7,8 +7,8 @@
 //! that range can end up connected to itself.
 //!
 //! A broker that is a process of its own binds the port that is held for it a second time, which the kernel allows as long
-//! as the held one does not listen (both have SO_REUSEADDR, as every server socket of a JVM has). While the broker is down
-//! the port refuses, and nobody else can take it.
+//! as the held one does not listen (both have SO_REUSEADDR, as every server socket of a JVM has, and of the proxy that a
+//! container engine puts before a published port). While the broker is down the port refuses, and nobody else can take it.
 
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering};

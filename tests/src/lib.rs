@@ -1,15 +1,31 @@
 //! What the tests of Brokerfall are made of: broken adapters and mutant readers here, suites under `tests/`.
 
 pub mod mutants;
+pub mod parity;
 
 use std::path::{Path, PathBuf};
 
+use brokerfall::process::Spawner;
 use brokerfall::reader::Launch;
 use brokerfall::reader::catalogue::{ReaderError, Readers};
 use brokerfall::reader::manifest::Manifest;
 use brokerfall::reader::provision::ProvisionOptions;
 use brokerfall_report::history::{Declares, ReaderInfo};
 use brokerfall_report::protocol::Kind;
+
+/// Starts the watchdog of this test process, whose own binary has none: before anything here runs an installer or a reader.
+///
+/// # Panics
+/// When it cannot be started.
+pub fn watched() {
+    let own = std::env::current_exe().expect("this process has a binary");
+    // `target/debug/deps/suites-…`, beside whose folder Cargo puts the package's programs.
+    let programs = own
+        .ancestors()
+        .nth(2)
+        .expect("it stands in a folder of the target folder");
+    Spawner::shared_with(&programs.join("brokerfall-under-test")).expect("the watchdog starts");
+}
 
 /// How to start an adapter with one argument, as a reader of kind group.
 pub fn launch(adapter: &Path, mode: &str) -> Launch {
@@ -50,6 +66,7 @@ pub fn provisioned(
     runtime: Option<&str>,
     cache: &Path,
 ) -> Option<Vec<Launch>> {
+    watched();
     let options = ProvisionOptions {
         with: with.iter().map(|&one| one.to_owned()).collect(),
         runtime: runtime.map(str::to_owned),

@@ -5,6 +5,9 @@ use std::path::PathBuf;
 use brokerfall_report::protocol::Kind;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::cluster::ClusterKind;
+use crate::link::LinkKind;
+
 /// Fault-injection chaos test harness for Kafka readers.
 #[derive(Debug, Parser)]
 #[command(
@@ -127,6 +130,16 @@ pub(crate) struct RunArgs {
     /// Maven into the cache the first time.
     #[arg(long, value_name = "VERSION")]
     pub(crate) kafka: Option<String>,
+    /// What stands between reader and brokers; default builtin.
+    ///
+    /// `toxiproxy` is a real Toxiproxy server, whose toxics then do the cuts: found on PATH, or built once with Go. What it
+    /// cannot do is skipped by name. Only in a program that was built with the feature `toxiproxy`.
+    #[arg(long, value_enum)]
+    pub(crate) link: Option<LinkArg>,
+    /// Image of the brokers on --cluster container, with the same entry as apache/kafka; default KAFKA_IMAGE, else
+    /// apache/kafka:4.1.0. None is pulled.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) image: Option<String>,
     /// Runs at a time; default twice the number of cores, because a run waits far more than it computes. A run whose [expect] names bounded_cpu runs alone.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) jobs: Option<u16>,
@@ -170,6 +183,14 @@ impl RunArgs {
     /// The cluster to run on.
     pub(crate) fn cluster(&self) -> ClusterArg {
         self.cluster.unwrap_or(ClusterArg::Auto)
+    }
+
+    /// The link to run with.
+    pub(crate) fn link(&self) -> LinkKind {
+        match self.link {
+            None | Some(LinkArg::Builtin) => LinkKind::Builtin,
+            Some(LinkArg::Toxiproxy) => LinkKind::Toxiproxy,
+        }
     }
 }
 
@@ -279,6 +300,28 @@ pub(crate) enum ClusterArg {
     Mock,
     /// Apache Kafka as JVM processes; needs Java 17 or later, and Maven or KAFKA_HOME.
     Process,
+    /// Apache Kafka in containers; needs a build with the feature `container`, a Docker engine, and the image on it.
+    Container,
+}
+
+impl ClusterArg {
+    /// As the command line has it.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            ClusterArg::Auto => "auto",
+            ClusterArg::Mock => ClusterKind::Mock.name(),
+            ClusterArg::Process => ClusterKind::Process.name(),
+            ClusterArg::Container => ClusterKind::Container.name(),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LinkArg {
+    /// The Kafka-aware proxy alone; it can do every fault.
+    Builtin,
+    /// A Toxiproxy server in front of it does the cuts.
+    Toxiproxy,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

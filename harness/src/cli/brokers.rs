@@ -1,11 +1,15 @@
-//! What `doctor` says of the process cluster: whether this machine has what starts Kafka's brokers, and how fast they are.
+//! What `doctor` says of the clusters of Apache Kafka: whether this machine has what starts their brokers, and how fast they
+//! are.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::cluster::process::{Kit, KitOptions, ProcessCluster};
+use crate::cluster::container::Engine;
+use crate::cluster::kafka::KafkaCluster;
+use crate::cluster::process::{Kit, KitOptions};
 use crate::cluster::{Cluster, ClusterError, TopicSpec};
+use crate::process::proc;
 use crate::reader::provision::ProvisionOptions;
 
 use super::say;
@@ -16,58 +20,80 @@ const ROUNDS: usize = 5;
 /// Topic that is written to while brokers are measured.
 const TOPIC: &str = "doctor";
 
-/// Looks for Java and Kafka without downloading anything; with `timing` it starts brokers. Lacking them is no fault: the mock
-/// cluster needs neither.
+/// Looks for Java and Kafka and for a container engine, without downloading or removing anything; with `timing` it starts
+/// brokers. Lacking them is no fault: the mock cluster needs neither.
 pub(super) async fn doctor(timing: bool) {
-    let found = ProvisionOptions::default()
-        .cache_dir()
-        .map_err(|cause| crate::chain(&cause));
-    let kit = found.and_then(|cache| {
-        let options = KitOptions {
-            kafka: None,
-            cache: &cache,
-            may_download: false,
-            progress: &|_| {},
-        };
-        let program = std::env::current_exe().map_err(|cause| cause.to_string())?;
-        Kit::find(&options, &program).map_err(|cause| crate::chain(&cause))
-    });
-    let kit = match kit {
-        Ok(kit) => kit,
-        Err(text) => {
-            say::out_tame(&format!("absent  {:18} {text}", "process cluster"));
-            return;
-        }
-    };
-    say::out_tame(&format!(
-        "ok      {:18} Apache Kafka {} on Java {}{}",
-        "process cluster",
-        kit.kafka(),
-        kit.java(),
-        if kit.is_prepared() {
+    if let Some(kit) = found("process cluster", find_kit(), |kit| {
+        let prepared = if kit.is_prepared() {
             ""
         } else {
             "; its start is prepared at first use"
-        }
-    ));
-    if !timing {
-        return;
+        };
+        format!("Apache Kafka {} on Java {}{prepared}", kit.kafka(), kit.java())
+    })
+    .filter(|_| timing)
+    {
+        let ready = kit.prepare(&|line| say::note(line)).await;
+        let measured = match ready {
+            Ok(()) => measure(async |brokers| kit.start(brokers).await).await,
+            Err(cause) => Err(cause.into()),
+        };
+        tell("process cluster", measured);
     }
-    match measure(&kit).await {
-        Ok(lines) => lines.iter().for_each(|line| say::out(line)),
-        Err(cause) => say::out_tame(&format!("wrong   {:18} {}", "process cluster", crate::chain(&cause))),
+    let engine = Engine::find(None).await.map_err(|cause| crate::chain(&cause));
+    if let Some(engine) = found("container cluster", engine, |engine| {
+        format!("image {} on {}", engine.image(), engine.engine())
+    })
+    .filter(|_| timing)
+    {
+        tell(
+            "container cluster",
+            measure(async |brokers| engine.start(brokers).await).await,
+        );
     }
 }
 
-/// From exec to the first acknowledged produce, and from SIGKILL to the next one, of one broker and of three.
-async fn measure(kit: &Kit) -> Result<Vec<String>, ClusterError> {
-    kit.prepare(&|line| say::note(line)).await?;
+fn find_kit() -> Result<Kit, String> {
+    let cache = ProvisionOptions::default()
+        .cache_dir()
+        .map_err(|cause| crate::chain(&cause))?;
+    let options = KitOptions {
+        kafka: None,
+        cache: &cache,
+        may_download: false,
+        progress: &|_| {},
+    };
+    let program = std::env::current_exe().map_err(|cause| cause.to_string())?;
+    Kit::find(&options, &program).map_err(|cause| crate::chain(&cause))
+}
+
+/// Says whether it is here, and returns it where it is.
+fn found<T>(what: &str, looked: Result<T, String>, is: impl FnOnce(&T) -> String) -> Option<T> {
+    let (mark, text) = match &looked {
+        Ok(found) => ("ok     ", is(found)),
+        Err(text) => ("absent ", text.clone()),
+    };
+    say::out_tame(&format!("{mark} {what:18} {text}"));
+    looked.ok()
+}
+
+fn tell(what: &str, measured: Result<Vec<String>, ClusterError>) {
+    match measured {
+        Ok(lines) => lines.iter().for_each(|line| say::out(line)),
+        Err(cause) => say::out_tame(&format!("wrong   {what:18} {}", crate::chain(&cause))),
+    }
+}
+
+/// Of one broker and of three: from the start to the first acknowledged produce, from SIGKILL to the next one, and the
+/// memory of a broker.
+async fn measure(start: impl AsyncFn(u32) -> Result<KafkaCluster, ClusterError>) -> Result<Vec<String>, ClusterError> {
     let mut lines = Vec::new();
     for brokers in [1, 3] {
-        let (mut starts, mut restarts) = (Vec::new(), Vec::new());
+        let (mut starts, mut restarts, mut resident) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
-            let cluster = ProcessCluster::start(kit, brokers).await?;
+            let cluster = start(brokers).await?;
             starts.push(cluster.first_produce_after());
+            resident.extend(cluster.pids().iter().map(|pid| proc::usage(&[*pid]).rss_kib / 1024));
             let restarted = restart(&cluster, brokers).await;
             cluster.shutdown().await;
             restarts.push(restarted?);
@@ -77,21 +103,24 @@ async fn measure(kit: &Kit) -> Result<Vec<String>, ClusterError> {
         } else {
             format!("{brokers} brokers")
         };
-        lines.push(line(
-            &format!("{who}, start"),
-            "exec to first acknowledged produce",
-            starts,
-        ));
+        lines.push(line(&format!("{who}, start"), "to first acknowledged produce", starts));
         lines.push(line(
             &format!("{who}, kill"),
             "SIGKILL of one to its next acknowledged produce",
             restarts,
         ));
+        // Nothing where the engine is on another machine: its process ids mean nothing here.
+        if let Some(most) = resident.iter().max().filter(|most| **most > 0) {
+            lines.push(format!(
+                "ok        {:16} {most} MiB resident at most, each",
+                format!("{who}, memory")
+            ));
+        }
     }
     Ok(lines)
 }
 
-async fn restart(cluster: &ProcessCluster, brokers: u32) -> Result<Duration, ClusterError> {
+async fn restart(cluster: &KafkaCluster, brokers: u32) -> Result<Duration, ClusterError> {
     let topic = TopicSpec {
         name: TOPIC.to_owned(),
         partitions: 1,

@@ -73,7 +73,7 @@ fn kept(root: &Path) -> Result<Vec<Kept>, SuiteError> {
         source,
     };
     let mut found = Vec::new();
-    for folder in ["adapters", crate::cluster::process::CACHED, "envs"] {
+    for folder in ["adapters", crate::cluster::process::CACHED, "envs", crate::link::CACHED] {
         let listing = match std::fs::read_dir(root.join(folder)) {
             Ok(listing) => listing,
             Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => continue,

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 
-use super::args::{ClusterArg, RunArgs};
+use super::args::{ClusterArg, LinkArg, RunArgs};
 use super::error::SuiteError;
 use crate::scenario::expected::{self, Expected};
 use crate::scenario::known_failing::{self, KnownFailing};
@@ -60,6 +60,9 @@ impl Config {
         // OK to drop an error: the file knows the same words.
         let cluster = cluster.and_then(|word| ClusterArg::from_str(word, false).ok());
         args.cluster = args.cluster.or(cluster);
+        let link = project.link.as_deref();
+        let link = link.and_then(|word| LinkArg::from_str(word, false).ok());
+        args.link = args.link.or(link);
         Ok(())
     }
 

@@ -6,6 +6,7 @@ use tokio::task::JoinError;
 
 use super::journal::JournalError;
 use super::out::OutError;
+use crate::cluster::container::EngineError;
 use crate::cluster::process::KitError;
 use crate::process::SpawnError;
 use crate::reader::catalogue::ReaderError;
@@ -37,6 +38,13 @@ pub(crate) enum SuiteError {
     /// Brokers cannot be started here, and something has failed.
     #[error(transparent)]
     Kit(KitError),
+    /// Toxiproxy cannot be had here, and something has failed.
+    #[cfg(feature = "toxiproxy")]
+    #[error(transparent)]
+    Toxiproxy(crate::link::toxiproxy::ProgramError),
+    /// The container engine is there, and something has failed.
+    #[error(transparent)]
+    Engine(EngineError),
     /// Provisioning stopped in the middle.
     #[error("provisioning panicked")]
     Provisioning(#[source] JoinError),
@@ -78,12 +86,15 @@ impl SuiteError {
             | SuiteError::Reader(_) => ExitCode::Usage,
             SuiteError::Provision(_)
             | SuiteError::Kit(_)
+            | SuiteError::Engine(_)
             | SuiteError::Provisioning(_)
             | SuiteError::Paces(_)
             | SuiteError::Out(_)
             | SuiteError::Journal(_)
             | SuiteError::Spawn(_)
             | SuiteError::Io { .. } => ExitCode::Environment,
+            #[cfg(feature = "toxiproxy")]
+            SuiteError::Toxiproxy(_) => ExitCode::Environment,
         }
     }
 }

@@ -10,12 +10,12 @@ use super::config::Config;
 use super::error::SuiteError;
 use super::out::Out;
 use super::{say, text_options};
-use crate::cluster::clusters::Clusters;
+use crate::cluster::clusters::{Clusters, Starters};
 use crate::cluster::mock::MockCluster;
 use crate::cluster::{Cluster, ClusterKind};
 use crate::history::recorder::Recorder;
-use crate::link::Link;
 use crate::link::builtin::{BuiltinLink, LinkOptions};
+use crate::link::{Link, LinkSource};
 use crate::process::Spawner;
 use crate::reader::Launch;
 use crate::reader::catalogue::Readers;
@@ -241,6 +241,7 @@ pub(crate) async fn doctor(args: &DoctorArgs) -> ExitCode {
         Err(text) => line(false, "mock cluster", text),
     }
     super::brokers::doctor(args.timing).await;
+    say::out_tame(&toxiproxy());
     let python = crate::which("python3");
     let text = python.as_ref().map_or_else(
         || "Python readers (ktables) need Python 3.10 or later with venv".to_owned(),
@@ -284,6 +285,28 @@ pub(crate) async fn doctor(args: &DoctorArgs) -> ExitCode {
     } else {
         ExitCode::Environment
     }
+}
+
+/// Whether `--link toxiproxy` can be used, without building anything. Lacking it is no fault: the builtin link needs nothing.
+#[cfg(feature = "toxiproxy")]
+fn toxiproxy() -> String {
+    use crate::link::toxiproxy::{Program, VERSION};
+    let cache = ProvisionOptions::default().cache_dir();
+    let found = cache
+        .map_err(|cause| crate::chain(&cause))
+        .and_then(|cache| Program::find(&cache, false, &|_| {}).map_err(|cause| crate::chain(&cause)));
+    match found {
+        Ok(program) => format!("ok      {:18} {VERSION} ({})", "toxiproxy", program.path().display()),
+        Err(text) => format!("absent  {:18} {text}", "toxiproxy"),
+    }
+}
+
+#[cfg(not(feature = "toxiproxy"))]
+fn toxiproxy() -> String {
+    format!(
+        "absent  {:18} this program was built without the feature `toxiproxy`; the builtin link needs nothing",
+        "toxiproxy"
+    )
 }
 
 /// How long cluster and link take until a reader could connect.
@@ -342,7 +365,8 @@ pub(crate) async fn adapter_check(args: AdapterCheckArgs) -> Result<ExitCode, Su
         plan,
         launch,
         cluster: ClusterKind::Mock,
-        clusters: Clusters::new(program, out.folder.clone(), None),
+        clusters: Clusters::new(program, out.folder.clone(), Starters::default()),
+        link: LinkSource::Builtin,
         folder: out.folder.join("adapter-check"),
         expected: None,
         exclusive: true,

@@ -10,7 +10,10 @@ use super::args::{ClusterArg, RunArgs};
 use super::error::SuiteError;
 use super::say;
 use crate::cluster::ClusterKind;
+use crate::cluster::clusters::Starters;
+use crate::cluster::container::{Engine, EngineError};
 use crate::cluster::process::{KAFKA, Kit, KitError, KitOptions};
+use crate::link::{LinkKind, LinkSource};
 use crate::reader::Launch;
 use crate::reader::catalogue::{ReaderError, Readers};
 use crate::reader::claims::{Claim, PORT_VARIABLE};
@@ -186,7 +189,7 @@ fn pair(plan: &Plan, launch: &Launch, machine: &Machine) -> Pair {
         plan: plan.clone(),
         launch: launch.clone(),
         cluster,
-        skip: by_cluster.or_else(by_reader),
+        skip: by_cluster.or_else(|| machine.link_lacks(plan)).or_else(by_reader),
     }
 }
 
@@ -195,18 +198,29 @@ pub(crate) struct Machine {
     cluster: ClusterArg,
     /// What starts Kafka's brokers, or why nothing does.
     kit: Result<Kit, KitError>,
+    /// The link that is asked for.
+    link: LinkKind,
+    /// What it is started from, or what this machine lacks for it.
+    link_source: Result<LinkSource, Lack>,
+    /// What runs them in containers, or why nothing does; absent where nobody asked.
+    engine: Option<Result<Engine, EngineError>>,
 }
 
+/// Why a machine lacks something, and what would enable it.
+type Lack = (String, String);
+
 impl Machine {
-    /// Looks for Java and Kafka, where any of these pairs may need them. Blocks while Maven resolves, which only
-    /// `--cluster process` lets it do: `auto` uses what is there.
+    /// Looks for Java and Kafka, where any of these pairs may need them, and for a container engine where it was asked for.
+    /// Blocks while Maven resolves, which only `--cluster process` lets it do: `auto` uses what is there. On a thread of a
+    /// runtime that may block.
     ///
     /// # Errors
-    /// [`KitError`] where `--cluster process` was asked for and something failed; what is missing is a named skip.
+    /// [`KitError`] and [`EngineError`] where their cluster was asked for and something failed, as [`SuiteError`] says it; the
+    /// same of `--link toxiproxy`. What is missing is a named skip.
     pub(crate) fn look(args: &RunArgs, plans: &[Plan], asked: &[Asked], program: &Path) -> Result<Machine, SuiteError> {
         let not_on_mock = |(plan, launch): (&Plan, &Launch)| unserved(plan, launch, ClusterKind::Mock).is_some();
         let may_need = match args.cluster() {
-            ClusterArg::Mock => false,
+            ClusterArg::Mock | ClusterArg::Container => false,
             ClusterArg::Process => true,
             ClusterArg::Auto => suited(plans, asked).any(not_on_mock),
         };
@@ -224,21 +238,45 @@ impl Machine {
                 version: KAFKA.to_owned(),
             })
         };
+        let engine = (args.cluster() == ClusterArg::Container)
+            .then(|| tokio::runtime::Handle::current().block_on(Engine::find(args.image.as_deref())));
+        let engine = match engine {
+            Some(Err(cause)) if !cause.is_missing() => return Err(SuiteError::Engine(cause)),
+            engine => engine,
+        };
         match kit {
             Err(cause) if args.cluster() == ClusterArg::Process && !cause.is_missing() => Err(SuiteError::Kit(cause)),
             kit => Ok(Machine {
                 cluster: args.cluster(),
                 kit,
+                engine,
+                link: args.link(),
+                link_source: link_source(args.link())?,
             }),
         }
     }
 
     /// What starts Kafka's brokers, where one of these pairs runs on them.
-    pub(crate) fn kit_for(&self, pairs: &[Pair]) -> Option<&Kit> {
-        let used = pairs
-            .iter()
-            .any(|pair| pair.cluster == ClusterKind::Process && pair.skip.is_none());
-        self.kit.as_ref().ok().filter(|_| used)
+    pub(crate) fn starters_for(&self, pairs: &[Pair]) -> Starters {
+        let used = |cluster| pairs.iter().any(|pair| pair.cluster == cluster && pair.skip.is_none());
+        let kit = self.kit.as_ref().ok().filter(|_| used(ClusterKind::Process));
+        let engine = self.engine.as_ref().and_then(|engine| engine.as_ref().ok());
+        Starters {
+            kit: kit.cloned(),
+            engine: engine.filter(|_| used(ClusterKind::Container)).cloned(),
+        }
+    }
+
+    /// What the links of runs are started from; the builtin one where every run is skipped for want of the other.
+    pub(crate) fn link_source(&self) -> LinkSource {
+        self.link_source.clone().unwrap_or_default()
+    }
+
+    /// What the link lacks for a plan, or this machine for the link.
+    fn link_lacks(&self, plan: &Plan) -> Option<Lack> {
+        let unmet = plan.unmet_by_link(self.link).into_iter().next();
+        let unmet = unmet.map(|unmet| (unmet.reason, unmet.enable));
+        unmet.or_else(|| self.link_source.as_ref().err().cloned())
     }
 
     /// The cluster for a pair: the fastest that can serve it, or the first with the reason why none can.
@@ -247,6 +285,7 @@ impl Machine {
             ClusterArg::Auto => &[ClusterKind::Mock, ClusterKind::Process],
             ClusterArg::Mock => &[ClusterKind::Mock],
             ClusterArg::Process => &[ClusterKind::Process],
+            ClusterArg::Container => &[ClusterKind::Container],
         };
         let mut first = None;
         for &cluster in allowed {
@@ -261,9 +300,47 @@ impl Machine {
     }
 
     fn lacks(&self, cluster: ClusterKind) -> Option<(String, String)> {
-        let cause = self.kit.as_ref().err().filter(|_| cluster == ClusterKind::Process)?;
-        let enable = "Java 17 or later, and Maven or KAFKA_HOME (see `brokerfall doctor`)";
+        let (cause, enable): (&dyn std::error::Error, _) = match cluster {
+            ClusterKind::Mock => return None,
+            ClusterKind::Process => (
+                self.kit.as_ref().err()?,
+                "Java 17 or later, and Maven or KAFKA_HOME (see `brokerfall doctor`)",
+            ),
+            ClusterKind::Container => (
+                self.engine.as_ref()?.as_ref().err()?,
+                "a build with `--features container`, a Docker engine, and the image on it (see `brokerfall doctor`)",
+            ),
+        };
         Some((crate::chain(cause), enable.to_owned()))
+    }
+}
+
+/// What a link is started from. Blocks while Go builds Toxiproxy.
+#[cfg(feature = "toxiproxy")]
+fn link_source(link: LinkKind) -> Result<Result<LinkSource, Lack>, SuiteError> {
+    use crate::link::toxiproxy::Program;
+    if link == LinkKind::Builtin {
+        return Ok(Ok(LinkSource::Builtin));
+    }
+    let cache = ProvisionOptions::default().cache_dir().map_err(SuiteError::Provision)?;
+    match Program::find(&cache, true, &|line| say::note(line)) {
+        Ok(program) => Ok(Ok(LinkSource::Toxiproxy(program))),
+        Err(cause) if cause.is_missing() => Ok(Err((
+            crate::chain(&cause),
+            "Go, or toxiproxy-server on PATH (see `brokerfall doctor`)".to_owned(),
+        ))),
+        Err(cause) => Err(SuiteError::Toxiproxy(cause)),
+    }
+}
+
+/// What a link is started from.
+#[cfg(not(feature = "toxiproxy"))]
+fn link_source(link: LinkKind) -> Result<Result<LinkSource, Lack>, SuiteError> {
+    match link {
+        LinkKind::Builtin => Ok(Ok(LinkSource::Builtin)),
+        LinkKind::Toxiproxy => Err(SuiteError::Usage(
+            "--link toxiproxy: this program was built without it (build it with `--features toxiproxy`)".into(),
+        )),
     }
 }
 
@@ -337,11 +414,16 @@ pub(crate) fn reproduce(args: &RunArgs, pair: &Pair, seed: u64) -> String {
     if seed != 0 {
         words.extend(["--seed".into(), seed.to_string()]);
     }
-    if pair.cluster == ClusterKind::Process {
+    if args.link() != LinkKind::Builtin {
+        words.extend(["--link".into(), args.link().name().into()]);
+    }
+    if pair.cluster != ClusterKind::Mock {
         words.extend(["--cluster".into(), pair.cluster.name().into()]);
-        if let Some(kafka) = &args.kafka {
-            words.extend(["--kafka".into(), kafka.clone()]);
-        }
+    }
+    match pair.cluster {
+        ClusterKind::Mock => {}
+        ClusterKind::Process => words.extend(args.kafka.iter().flat_map(|kafka| ["--kafka".into(), kafka.clone()])),
+        ClusterKind::Container => words.extend(args.image.iter().flat_map(|image| ["--image".into(), image.clone()])),
     }
     words
         .iter()
@@ -377,17 +459,16 @@ pub(crate) fn deciding_words(args: &RunArgs) -> Vec<String> {
         option("--readers-dir", &folder.to_string_lossy());
     }
     if args.cluster() != ClusterArg::Auto {
-        option(
-            "--cluster",
-            if args.cluster() == ClusterArg::Mock {
-                "mock"
-            } else {
-                "process"
-            },
-        );
+        option("--cluster", args.cluster().word());
     }
     if let Some(kafka) = &args.kafka {
         option("--kafka", kafka);
+    }
+    if args.link() != LinkKind::Builtin {
+        option("--link", args.link().name());
+    }
+    if let Some(image) = &args.image {
+        option("--image", image);
     }
     if args.seed != 0 {
         option("--seed", &args.seed.to_string());

@@ -22,7 +22,9 @@ use super::pairing::{self, Asked, Machine, Pair};
 use super::progress::Progress;
 use super::{say, signals};
 use crate::cluster::ClusterKind;
-use crate::cluster::clusters::Clusters;
+use crate::cluster::clusters::{Clusters, Starters};
+use crate::cluster::container::Swept;
+use crate::link::LinkSource;
 use crate::process::Spawner;
 use crate::reader::manifest::ManifestLimits;
 use crate::reader::provision::Fnv;
@@ -37,6 +39,7 @@ struct Suite {
     args: RunArgs,
     out: Out,
     clusters: Clusters,
+    link: LinkSource,
     /// Known failures by reader name.
     known: BTreeMap<String, KnownFailing>,
     /// Accepted exceptions by reader name.
@@ -98,16 +101,11 @@ pub(crate) async fn run(mut args: RunArgs) -> Result<ExitCode, SuiteError> {
     if args.last_failed {
         keep_last_failed(&mut pairs, &root)?;
     }
-    let kit = match machine.kit_for(&pairs) {
-        Some(kit) => {
-            tokio::select! {
-                prepared = kit.prepare(&|line| say::note(line)) => prepared.map_err(SuiteError::Kit)?,
-                signal = run::cancelled(&mut cancel) => return Ok(before_the_first_run(signal)),
-            }
-            Some(kit.clone())
-        }
-        None => None,
-    };
+    let starters = machine.starters_for(&pairs);
+    tokio::select! {
+        prepared = prepare(&starters) => prepared?,
+        signal = run::cancelled(&mut cancel) => return Ok(before_the_first_run(signal)),
+    }
     let away: Vec<RunReport> = asked.iter().filter_map(Asked::skipped).collect();
     if pairs.is_empty() && away.is_empty() {
         return Err(SuiteError::Usage(pairing::nothing_to_run(&plans, &asked)));
@@ -154,7 +152,8 @@ pub(crate) async fn run(mut args: RunArgs) -> Result<ExitCode, SuiteError> {
     let suite = Arc::new(Suite {
         progress: Progress::new(total),
         args,
-        clusters: Clusters::new(program, out.folder.clone(), kit),
+        clusters: Clusters::new(program, out.folder.clone(), starters),
+        link: machine.link_source(),
         out,
         known,
         expected,
@@ -202,6 +201,23 @@ pub(crate) async fn run(mut args: RunArgs) -> Result<ExitCode, SuiteError> {
         return Ok(ExitCode::NothingJudged);
     }
     Ok(report.exit_code())
+}
+
+/// Makes what starts brokers ready: the kit is prepared, and what killed harnesses left on the engine is removed.
+async fn prepare(starters: &Starters) -> Result<(), SuiteError> {
+    if let Some(kit) = &starters.kit {
+        kit.prepare(&|line| say::note(line)).await.map_err(SuiteError::Kit)?;
+    }
+    if let Some(engine) = &starters.engine {
+        let swept = engine.sweep().await.map_err(SuiteError::Engine)?;
+        if swept != Swept::default() {
+            say::note(&format!(
+                "removed what killed runs had left: {} container(s), {} network(s)",
+                swept.containers, swept.networks
+            ));
+        }
+    }
+    Ok(())
 }
 
 fn before_the_first_run(signal: &str) -> ExitCode {
@@ -412,6 +428,7 @@ async fn attempt(suite: &Suite, pair: Pair, index: usize, round: u32, exclusive:
         folder: suite.out.folder.join(run_folder(index, &pair.plan.id, &label)),
         cluster: pair.cluster,
         clusters: suite.clusters.clone(),
+        link: suite.link.clone(),
         expected: suite
             .expected
             .get(&pair.launch.info.name)

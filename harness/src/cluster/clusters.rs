@@ -6,13 +6,15 @@
 //! ```
 //!
 //! A mock cluster is up in milliseconds, started ahead, and never used twice; a cluster of JVMs takes seconds. Deliberately not here:
-//! what proves a cluster as good as new ([`ProcessCluster::renew`]).
+//! what proves a cluster as good as new ([`KafkaCluster::renew`]).
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use super::container::Engine;
+use super::kafka::KafkaCluster;
 use super::mock::Spares;
-use super::process::{Kit, ProcessCluster};
+use super::process::Kit;
 use super::{Cluster, ClusterError, ClusterKind};
 use crate::lock;
 
@@ -24,9 +26,18 @@ pub struct Clusters {
 
 struct Shared {
     spares: Spares,
-    kit: Option<Kit>,
+    starters: Starters,
     /// Clusters that nobody uses; never more than runs went on at a time.
-    idle: Mutex<Vec<Arc<ProcessCluster>>>,
+    idle: Mutex<Vec<Arc<KafkaCluster>>>,
+}
+
+/// What starts Kafka's brokers, as far as runs want them.
+#[derive(Debug, Clone, Default)]
+pub struct Starters {
+    /// As processes.
+    pub kit: Option<Kit>,
+    /// In containers.
+    pub engine: Option<Engine>,
 }
 
 /// What a run wants.
@@ -47,17 +58,17 @@ pub struct Lease {
     /// The cluster.
     pub cluster: Arc<dyn Cluster>,
     /// The same, where it can be used again.
-    reusable: Option<(Arc<ProcessCluster>, Clusters)>,
+    reusable: Option<(Arc<KafkaCluster>, Clusters)>,
 }
 
 impl Clusters {
     /// Of this binary (`std::env::current_exe`), and of what starts brokers of Kafka where runs want them. Mock clusters
     /// that are started ahead log to `folder`, which must be on the file system of the runs' folders.
-    pub fn new(program: PathBuf, folder: PathBuf, kit: Option<Kit>) -> Self {
+    pub fn new(program: PathBuf, folder: PathBuf, starters: Starters) -> Self {
         Self {
             shared: Arc::new(Shared {
                 spares: Spares::new(program, folder),
-                kit,
+                starters,
                 idle: Mutex::default(),
             }),
         }
@@ -98,11 +109,13 @@ impl Clusters {
     }
 
     /// An idle cluster of the wanted size that could be renewed.
-    async fn renewed(&self, wanted: Wanted<'_>) -> Option<Arc<ProcessCluster>> {
+    async fn renewed(&self, wanted: Wanted<'_>) -> Option<Arc<KafkaCluster>> {
         loop {
             let cluster = {
                 let mut idle = lock(&self.shared.idle);
-                let fits = |cluster: &Arc<ProcessCluster>| cluster.info().brokers == wanted.brokers;
+                let fits = |cluster: &Arc<KafkaCluster>| {
+                    cluster.kind() == wanted.kind && cluster.info().brokers == wanted.brokers
+                };
                 let at = idle.iter().position(fits)?;
                 idle.remove(at)
             };
@@ -114,18 +127,23 @@ impl Clusters {
         }
     }
 
-    async fn fresh(&self, wanted: Wanted<'_>) -> Result<Arc<ProcessCluster>, ClusterError> {
-        let kit = self.shared.kit.as_ref().ok_or_else(|| ClusterError::Refused {
-            cluster: ClusterKind::Process.name(),
-            command: "start".to_owned(),
-            answer: "nobody has looked for Java and Kafka".to_owned(),
-        })?;
+    async fn fresh(&self, wanted: Wanted<'_>) -> Result<Arc<KafkaCluster>, ClusterError> {
         // One of another size gives way, so that there are never more than runs at a time: idle brokers take memory and beat.
         let other = lock(&self.shared.idle).pop();
         if let Some(other) = other {
             other.shutdown().await;
         }
-        Ok(Arc::new(ProcessCluster::start(kit, wanted.brokers).await?))
+        let Starters { kit, engine } = &self.shared.starters;
+        let nobody_looked = || ClusterError::Refused {
+            cluster: wanted.kind.name(),
+            command: "start".to_owned(),
+            answer: "nobody has looked for what starts its brokers".to_owned(),
+        };
+        let cluster = match wanted.kind {
+            ClusterKind::Container => engine.as_ref().ok_or_else(nobody_looked)?.start(wanted.brokers).await?,
+            _ => kit.as_ref().ok_or_else(nobody_looked)?.start(wanted.brokers).await?,
+        };
+        Ok(Arc::new(cluster))
     }
 
     /// Ends what is idle or was started ahead.
@@ -133,6 +151,10 @@ impl Clusters {
         self.shared.spares.end().await;
         let idle = std::mem::take(&mut *lock(&self.shared.idle));
         futures::future::join_all(idle.iter().map(|cluster| cluster.shutdown())).await;
+        if let Some(engine) = &self.shared.starters.engine {
+            // OK to leave to the next start's sweep, as where the engine is gone.
+            let _ = engine.clear().await;
+        }
     }
 }
 

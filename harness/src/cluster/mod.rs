@@ -1,12 +1,14 @@
 //! Clusters: what a reader reads from, and what broker faults strike.
 //!
-//! One trait; [`mock`] is the embedded default, [`process`] is Apache Kafka itself, [`clusters`] brings either up for a run
-//! and takes it back; [`direct`] is how harness and oracle speak to a broker's direct listener. What a plan needs and a
+//! One trait; [`mock`] is the embedded default, [`kafka`] is Apache Kafka itself, run by [`process`] or by [`container`],
+//! [`clusters`] brings any of them up for a run and takes it back; [`direct`] is how harness and oracle speak to a broker's direct listener. What a plan needs and a
 //! cluster lacks is asked before anything starts (`scenario/needs.rs`). Deliberately not here:
 //! anything between reader and broker (that is `link`), and anything that reads the log (that is `oracle`).
 
 pub mod clusters;
+pub mod container;
 pub mod direct;
+pub mod kafka;
 pub mod mock;
 pub mod process;
 
@@ -30,6 +32,8 @@ pub enum ClusterKind {
     Mock,
     /// Apache Kafka as JVM processes.
     Process,
+    /// Apache Kafka in containers.
+    Container,
 }
 
 impl ClusterKind {
@@ -38,6 +42,7 @@ impl ClusterKind {
         match self {
             ClusterKind::Mock => "mock",
             ClusterKind::Process => "process",
+            ClusterKind::Container => "container",
         }
     }
 }
@@ -215,7 +220,7 @@ pub trait Cluster: Send + Sync {
     /// The answer to what it cannot do.
     fn cannot(&self, command: String) -> ClusterError {
         ClusterError::Refused {
-            cluster: if self.emulated() { "mock" } else { "process" },
+            cluster: if self.emulated() { "mock" } else { "Kafka" },
             command,
             answer: "it cannot".to_owned(),
         }
@@ -341,6 +346,9 @@ pub enum ClusterError {
     /// What starts its brokers is missing.
     #[error("the cluster's brokers cannot be started here")]
     Kit(#[from] process::KitError),
+    /// The engine that runs its brokers failed.
+    #[error("the container engine failed")]
+    Engine(#[from] container::EngineError),
     /// Its process could not be put under watch.
     #[error("failed to watch over the cluster's process")]
     Watch(#[from] crate::process::SpawnError),

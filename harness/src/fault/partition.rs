@@ -295,6 +295,10 @@ impl Cutting {
                 )
             }
         };
+        let proof = match rig.link.told_of(id) {
+            Some(told) => format!("{proof}; {told}"),
+            None => proof,
+        };
         Ok(Injected {
             proof,
             delivered: delivered(&cut, mark, cut.nodes.len() == rig.cluster.brokers().len()),

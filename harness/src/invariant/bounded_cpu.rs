@@ -9,7 +9,7 @@
 
 use brokerfall_report::verdict::{FailureKind, Outcome};
 
-use super::progress::cores;
+use super::progress::{cores, cores_wanted};
 use super::{held, not_applicable, of_kind, undecided, violated};
 use crate::history::facts::Facts;
 use crate::history::limits::CPU_CORES;
@@ -97,16 +97,17 @@ pub(super) fn judge(facts: &Facts) -> Outcome {
             };
             highest = Some(highest.map_or(used, |highest| highest.max(used)));
             let contention = facts.contention(outage.from_us, outage.to_us);
-            // Had it been the reader that waited whenever something did, it would have used this much alone.
-            let alone = if contention < 1.0 {
-                used / (1.0 - contention)
-            } else {
-                f64::INFINITY
+            // What it waited for it might have used. Where that is not counted, it may have been the reader that waited
+            // whenever something did.
+            let alone = match cores_wanted(&life.usage, outage.from_us, outage.to_us) {
+                Some(wanted) => wanted,
+                None if contention < 1.0 => used / (1.0 - contention),
+                None => f64::INFINITY,
             };
             if contention > CONTENDED && alone > limit && used <= limit * DEARER {
                 doubt = Some(format!(
-                    "{} used {used:.2} cores over `{}`, and for {:.0} % of that time something had to wait for a core \
-                     (limit {limit:.2}; run it alone with --jobs 1)",
+                    "{} used {used:.2} cores over `{}` and may have wanted {alone:.2}: for {:.0} % of that time something had \
+                     to wait for a core (limit {limit:.2}; run it alone with --jobs 1)",
                     life.member,
                     outage.fault,
                     contention * 100.0

@@ -182,6 +182,19 @@ pub(super) fn cores(samples: &[Usage], from_us: u64, to_us: u64) -> Option<(f64,
     Some((used_s / span_s, span_s))
 }
 
+/// The cores that a group used and those that it waited for, over what [`cores`] covers: what it would have used alone is
+/// no more. `None` where the kernel does not count waiting.
+pub(super) fn cores_wanted(samples: &[Usage], from_us: u64, to_us: u64) -> Option<f64> {
+    let mut inside = samples
+        .iter()
+        .filter(|sample| sample.at.us >= from_us && sample.at.us <= to_us);
+    let first = inside.next()?;
+    let last = inside.next_back()?;
+    let span_s = last.at.us.checked_sub(first.at.us).filter(|us| *us > 0)? as f64 / 1e6;
+    let wanted_ms = |sample: &Usage| Some(sample.cpu_ms.saturating_add(sample.waited_ms?));
+    Some(wanted_ms(last)?.checked_sub(wanted_ms(first)?)? as f64 / 1e3 / span_s)
+}
+
 /// Every standstill of the planned partitions before the verdict was fixed.
 pub(super) fn standstills(facts: &Facts) -> Vec<Standstill> {
     let calm = facts.faults().calm(facts.end().us);

@@ -506,6 +506,22 @@ pub(crate) fn sample(cpu_ms: u64) -> Event {
         rss_kib: 1,
         descriptors: 1,
         processes: 1,
+        waited_ms: None,
+    }
+}
+
+/// The same, with how long it waited for a core.
+pub(crate) fn sample_waiting(cpu_ms: u64, waited_ms: u64) -> Event {
+    let Event::Sample { member, .. } = sample(cpu_ms) else {
+        unreachable!("a sample is one")
+    };
+    Event::Sample {
+        member,
+        cpu_ms,
+        rss_kib: 1,
+        descriptors: 1,
+        processes: 1,
+        waited_ms: Some(waited_ms),
     }
 }
 
@@ -517,6 +533,7 @@ pub(crate) fn holds(rss_kib: u64, descriptors: u64) -> Event {
         rss_kib,
         descriptors,
         processes: 1,
+        waited_ms: None,
     }
 }
 

@@ -1,11 +1,14 @@
 //! The link: what stands between the reader and every broker. Only the reader uses it; the oracle goes round it.
 //!
-//! One trait; [`builtin`] is a Kafka-aware proxy on tokio. Deliberately not here: deciding what a fault is
+//! One trait; [`builtin`] is a Kafka-aware proxy on tokio, `toxiproxy` (a feature) a real Toxiproxy in front of it, which
+//! does the cuts. Deliberately not here: deciding what a fault is
 //! (that is `fault`) and judging what the wire said (that is `invariant`). The link records what it sees
 //! (`Wire`, `WireError`, `WireConnection`, `WireGroup`, `WireCommit`, `Deviation`) into the history itself.
 
 pub mod builtin;
 pub mod codes;
+#[cfg(feature = "toxiproxy")]
+pub mod toxiproxy;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -21,8 +24,62 @@ pub const PROBE: &str = "brokerfall-probe";
 /// What is on its way over loopback has arrived by then: a request that waits longer waits for the broker.
 pub const UNANSWERED_AFTER: Duration = Duration::from_millis(50);
 
+/// The folder of the cache that programs of links are kept in.
+pub(crate) const CACHED: &str = "links";
+
 /// Between two looks at what connections are left.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
+/// Which link stands between reader and brokers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum LinkKind {
+    /// The Kafka-aware proxy alone.
+    #[default]
+    Builtin,
+    /// A Toxiproxy server in front of it.
+    Toxiproxy,
+}
+
+impl LinkKind {
+    /// As `--link` names it.
+    pub fn name(self) -> &'static str {
+        match self {
+            LinkKind::Builtin => "builtin",
+            LinkKind::Toxiproxy => "toxiproxy",
+        }
+    }
+}
+
+/// What the links of runs are started from.
+#[derive(Debug, Clone, Default)]
+pub enum LinkSource {
+    /// Nothing is needed.
+    #[default]
+    Builtin,
+    /// The server's program.
+    #[cfg(feature = "toxiproxy")]
+    Toxiproxy(toxiproxy::Program),
+}
+
+impl LinkSource {
+    /// Which link it makes.
+    pub fn kind(&self) -> LinkKind {
+        match self {
+            LinkSource::Builtin => LinkKind::Builtin,
+            #[cfg(feature = "toxiproxy")]
+            LinkSource::Toxiproxy(_) => LinkKind::Toxiproxy,
+        }
+    }
+
+    /// As histories name it: with the version of what is not ours.
+    pub fn label(&self) -> String {
+        match self {
+            LinkSource::Builtin => self.kind().name().to_owned(),
+            #[cfg(feature = "toxiproxy")]
+            LinkSource::Toxiproxy(_) => format!("{} {}", self.kind().name(), toxiproxy::VERSION),
+        }
+    }
+}
 
 /// A running link.
 #[async_trait]
@@ -41,6 +98,16 @@ pub trait Link: Send + Sync {
     /// [`LinkError::Io`].
     async fn cut(&self, cut: Cut) -> Result<CutId, LinkError>;
 
+    /// What a program that is not ours tells of a cut in force, as a further proof of it.
+    fn told_of(&self, _cut: CutId) -> Option<String> {
+        None
+    }
+
+    /// Returns when a process of the link has ended by itself, with its last words; never where it has none.
+    async fn died(&self) -> String {
+        std::future::pending().await
+    }
+
     /// True while the link listens for the broker: the broker is alive as far as is known, and no cut refuses connects or
     /// leaves them unanswered.
     fn is_open(&self, node: NodeId) -> bool;
@@ -52,7 +119,7 @@ pub trait Link: Send + Sync {
     async fn heal(&self, cut: CutId) -> Result<(), LinkError>;
 
     /// Tells the link that a broker is about to die: it stops listening for it at once, so that readers are refused.
-    /// It listens again by itself, on the same port, when the broker accepts connections.
+    /// It listens again, on the same port, once [`Link::broker_back`] was called and the broker accepts connections.
     ///
     /// # Errors
     /// [`LinkError::NoBroker`], [`LinkError::Io`].
@@ -262,6 +329,10 @@ pub enum LinkError {
         /// How long.
         within: Duration,
     },
+    /// Toxiproxy failed.
+    #[cfg(feature = "toxiproxy")]
+    #[error("the link `toxiproxy`")]
+    Toxiproxy(#[source] Box<toxiproxy::ToxiproxyError>),
     /// The operating system refused.
     #[error("{what}")]
     Io {

@@ -138,6 +138,21 @@ pub fn usage(pids: &[u32]) -> Usage {
     sum
 }
 
+/// For how long each thread of a process was ready to run and had no core so far, nanoseconds, by thread id. Empty where the
+/// kernel does not count it (it does with `CONFIG_SCHED_INFO`).
+pub fn waits_ns(pid: u32) -> Vec<(u32, u64)> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
+    threads
+        .filter_map(|thread| {
+            let thread = thread.ok()?;
+            let text = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
+            // Time on a core, time waiting for one, turns.
+            let waited = text.split_whitespace().nth(1)?.parse().ok()?;
+            Some((thread.file_name().to_str()?.parse().ok()?, waited))
+        })
+        .collect()
+}
+
 /// For how long something on this machine had to wait for a core since it was started, microseconds (pressure stall
 /// information); `None` where the kernel does not tell.
 pub fn waited_for_cpu_us() -> Option<u64> {

@@ -1,5 +1,6 @@
 //! The sampler: what the readers of a run use, and whether the machine leaves the harness its turn.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -35,6 +36,8 @@ struct Sampled {
     pids: Vec<u32>,
     /// CPU time that was seen once; that of an orphan is lost to `/proc` when it ends.
     cpu_ms: u64,
+    /// By thread, for how long it had waited for a core when it was last seen: an ended one takes its count with it.
+    waits_ns: HashMap<u32, u64>,
 }
 
 impl Sampler {
@@ -55,6 +58,7 @@ impl Sampler {
             group,
             pids,
             cpu_ms: 0,
+            waits_ns: HashMap::new(),
         });
     }
 
@@ -150,12 +154,17 @@ fn sample(groups: &mut [Sampled], list: bool) -> Vec<Event> {
             continue;
         }
         known.cpu_ms = known.cpu_ms.max(usage.cpu_ms);
+        for pid in &known.pids {
+            known.waits_ns.extend(proc::waits_ns(*pid));
+        }
+        let waited_ns: u64 = known.waits_ns.values().sum();
         samples.push(Event::Sample {
             member: known.member.clone(),
             cpu_ms: known.cpu_ms,
             rss_kib: usage.rss_kib,
             descriptors: usage.descriptors,
             processes: usage.processes,
+            waited_ms: (!known.waits_ns.is_empty()).then_some(waited_ns / 1_000_000),
         });
     }
     samples

@@ -105,6 +105,13 @@ async fn live(rig: Arc<Rig>, recorder: &Recorder, cancel: &mut Cancel) {
                 text: format!("the {} cluster ended by itself: {last_words}", rig.cluster.info().kind),
             });
         }
+        last_words = rig.link.died() => {
+            carried.abort();
+            recorder.record(Event::Failure {
+                of: FailureOf::Environment,
+                text: format!("a process of the link ended by itself: {last_words}"),
+            });
+        }
         signal = cancelled(cancel) => {
             carried.abort();
             recorder.record(Event::Interrupted { signal: signal.to_owned() });

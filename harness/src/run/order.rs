@@ -8,6 +8,7 @@ use brokerfall_report::protocol::Kind;
 use crate::cluster::ClusterKind;
 use crate::cluster::clusters::Clusters;
 use crate::history::limits::{CPU_CORES, ERRORS_PER_S, REQUESTS_PER_S, STOP_GRACE_MS, WITHIN_MS};
+use crate::link::LinkSource;
 use crate::reader::Launch;
 use crate::reader::manifest::ManifestLimits;
 use crate::scenario::plan::Plan;
@@ -24,6 +25,8 @@ pub struct Order {
     pub cluster: ClusterKind,
     /// What brings the cluster up.
     pub clusters: Clusters,
+    /// What the link is started from.
+    pub link: LinkSource,
     /// Folder of the run's artifacts; made when it is missing.
     pub folder: PathBuf,
     /// Exceptions that were accepted for this reader in this scenario; absent where nobody has accepted any yet.

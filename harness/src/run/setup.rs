@@ -8,11 +8,13 @@ use brokerfall_report::history::{ClusterInfo, Event, FailureOf, Stage};
 use super::order::{GROUP, Order};
 use super::rig::Rig;
 use crate::cluster::clusters::Wanted;
-use crate::cluster::{ClusterError, TopicSpec};
+use crate::cluster::{Cluster, ClusterError, TopicSpec};
 use crate::fault::{FaultError, FaultSpec};
 use crate::history::recorder::Recorder;
 use crate::link::builtin::{BuiltinLink, LinkOptions};
-use crate::link::{Link, LinkError};
+#[cfg(feature = "toxiproxy")]
+use crate::link::toxiproxy::ToxiproxyLink;
+use crate::link::{Link, LinkError, LinkSource};
 use crate::oracle::{Oracle, OracleError};
 use crate::reader::host::HostError;
 use crate::scenario::plan::{Plan, TopicPlan};
@@ -69,8 +71,12 @@ fn is_ours_of_cluster(cause: &ClusterError) -> bool {
     matches!(cause, ClusterError::Direct { source, .. } if source.is_ours())
 }
 
-/// A broker or cut that the link was never told of.
+/// A broker or cut that the link was never told of, or a cut that it cannot do.
 fn is_ours_of_link(cause: &LinkError) -> bool {
+    #[cfg(feature = "toxiproxy")]
+    if let LinkError::Toxiproxy(cause) = cause {
+        return matches!(**cause, crate::link::toxiproxy::ToxiproxyError::Cannot { .. });
+    }
     matches!(cause, LinkError::NoBroker { .. } | LinkError::NoCut { .. })
 }
 
@@ -91,7 +97,7 @@ pub(crate) async fn up(order: &Order, recorder: &Recorder) -> Result<Rig, RunErr
         }
     };
     let cluster = lease.cluster.clone();
-    let opened = order.opened(cluster.info(), "builtin");
+    let opened = order.opened(cluster.info(), &order.link.label());
     let topics = opened.topics.clone();
     recorder.record(Event::Opened(Box::new(opened)));
     recorder.record(Event::Stage(Stage::Preparing));
@@ -100,12 +106,7 @@ pub(crate) async fn up(order: &Order, recorder: &Recorder) -> Result<Rig, RunErr
         idle: plan.cluster.idle,
         seed: order.seed,
     };
-    let (ports, upstreams) = (cluster.advertised(), cluster.upstreams());
-    let link = if ports.is_empty() {
-        BuiltinLink::start(upstreams, recorder.clone(), options)?
-    } else {
-        BuiltinLink::start_on(ports, upstreams, recorder.clone(), options)?
-    };
+    let link = link(order, &*cluster, recorder, options).await?;
     for topic in &plan.topics {
         let partitions = most_partitions(plan, &topic.name).max(topic.partitions);
         cluster.create_topic(&topic_spec(plan, topic, partitions)).await?;
@@ -125,13 +126,31 @@ pub(crate) async fn up(order: &Order, recorder: &Recorder) -> Result<Rig, RunErr
     }
     // While the reader starts: this run waits for it.
     order.clusters.start_ahead(order.cluster, plan.cluster.brokers);
-    Ok(Rig::new(
-        order,
-        lease,
-        Arc::new(link),
-        Arc::new(oracle),
-        recorder.clone(),
-    ))
+    Ok(Rig::new(order, lease, link, Arc::new(oracle), recorder.clone()))
+}
+
+/// Starts the link, on the ports that the cluster's brokers advertise where they advertise any.
+async fn link(
+    order: &Order,
+    cluster: &dyn Cluster,
+    recorder: &Recorder,
+    options: LinkOptions,
+) -> Result<Arc<dyn Link>, LinkError> {
+    let (ports, upstreams) = (cluster.advertised(), cluster.upstreams());
+    let recorder = recorder.clone();
+    Ok(match &order.link {
+        LinkSource::Builtin if ports.is_empty() => Arc::new(BuiltinLink::start(upstreams, recorder, options)?),
+        LinkSource::Builtin => Arc::new(BuiltinLink::start_on(ports, upstreams, recorder, options)?),
+        #[cfg(feature = "toxiproxy")]
+        LinkSource::Toxiproxy(program) => {
+            let own = order.clusters.program();
+            if ports.is_empty() {
+                Arc::new(ToxiproxyLink::start(program, own, upstreams, recorder, options).await?)
+            } else {
+                Arc::new(ToxiproxyLink::start_on(ports, program, own, upstreams, recorder, options).await?)
+            }
+        }
+    })
 }
 
 /// A topic of the plan, as a cluster is to have it.
@@ -173,7 +192,7 @@ pub(crate) fn open_unborn(order: &Order, recorder: &Recorder) {
         brokers: order.plan.cluster.brokers,
         properties: Vec::new(),
     };
-    recorder.record(Event::Opened(Box::new(order.opened(unborn, "builtin"))));
+    recorder.record(Event::Opened(Box::new(order.opened(unborn, &order.link.label()))));
 }
 
 /// Ends every process, connection and listener of the run. Whatever state they are in.

@@ -12,7 +12,9 @@ use crate::fault::FaultSpec;
 use crate::fault::delete_segments::By;
 use crate::fault::deny_acl::Denied;
 use crate::fault::panic_callback::{Callback, How, PanicCallback};
+use crate::fault::partition::{Connects, Mode, Partition};
 use crate::invariant::{ALL, Invariant};
+use crate::link::LinkKind;
 use crate::reader::validate::{ARM_CALLBACK, ARM_CALLBACK_DELAY};
 
 /// Most bytes that a partition of the mock may hold: it drops whole batches above 5 MiB and moves its log start.
@@ -58,6 +60,12 @@ pub enum Need {
     DenyRead,
     /// Connections on which nothing goes are closed.
     IdleConnections,
+    /// Connects that are neither accepted nor refused.
+    UnansweredConnects,
+    /// A response that breaks off in the middle.
+    CutInResponse,
+    /// A throttle to so many bytes a second.
+    Throttle(u64),
     /// The bundled `reference-group`, beside the reader under test.
     NeutralMember,
     /// The reader is a process of its own, which signals can reach.
@@ -85,8 +93,35 @@ impl Need {
         match cluster {
             ClusterKind::Mock => self.unmet_by_mock(),
             // What Kafka does not do by itself the link does for it.
-            ClusterKind::Process => None,
+            ClusterKind::Process | ClusterKind::Container => None,
         }
+    }
+
+    /// What a link lacks for it; `None` when it can serve it.
+    pub fn unmet_by_link(&self, link: LinkKind) -> Option<Unmet> {
+        match link {
+            LinkKind::Builtin => None,
+            LinkKind::Toxiproxy => self.unmet_by_toxiproxy(),
+        }
+    }
+
+    fn unmet_by_toxiproxy(&self) -> Option<Unmet> {
+        let reason = match self {
+            Need::UnansweredConnects => {
+                "Toxiproxy accepts or refuses a connect and never leaves it unanswered".to_owned()
+            }
+            Need::CutInResponse => {
+                "Toxiproxy cuts a connection after so many bytes of it (limit_data) and knows no response".to_owned()
+            }
+            Need::Throttle(bytes_per_s) if bytes_per_s % 1_000 != 0 => format!(
+                "Toxiproxy throttles to whole kilobytes (of 1,000 bytes) a second, and the plan asks for {bytes_per_s} bytes a second"
+            ),
+            _ => return None,
+        };
+        Some(Unmet {
+            reason,
+            enable: "run with --link builtin".to_owned(),
+        })
     }
 
     fn unmet_by_mock(&self) -> Option<Unmet> {
@@ -173,7 +208,8 @@ impl Plan {
                         needs.extend([Need::Process, Need::Command(STATE)]);
                     }
                     FaultSpec::PauseReader(_) | FaultSpec::KillReader(_) => needs.push(Need::Process),
-                    FaultSpec::AnswerError(_) | FaultSpec::Partition(_) => {}
+                    FaultSpec::AnswerError(_) => {}
+                    FaultSpec::Partition(partition) => needs.extend(needs_of_cut(partition)),
                     FaultSpec::AbsentTopic(_) => needs.push(Need::AbsentTopic),
                     FaultSpec::AddPartitions(_) => needs.push(Need::AddPartitions),
                     FaultSpec::MoveLeader(_) => needs.push(Need::MoveLeader),
@@ -224,6 +260,12 @@ impl Plan {
     /// What a cluster lacks for this plan; empty when it can serve it.
     pub fn unmet_by(&self, cluster: ClusterKind) -> Vec<Unmet> {
         self.needs().iter().filter_map(|need| need.unmet_by(cluster)).collect()
+    }
+
+    /// What a link lacks for this plan; empty when it can serve it.
+    pub fn unmet_by_link(&self, link: LinkKind) -> Vec<Unmet> {
+        let needs = self.needs();
+        needs.iter().filter_map(|need| need.unmet_by_link(link)).collect()
     }
 
     /// Whether it sets what only a group member has.
@@ -325,6 +367,17 @@ impl Plan {
             Action::Do { fault, .. } => Some(fault),
             _ => None,
         })
+    }
+}
+
+/// What a cut of the network asks of the link, beyond what every link can do.
+fn needs_of_cut(partition: &Partition) -> Vec<Need> {
+    match partition.mode {
+        Mode::Hold if partition.connects == Connects::Unanswered => vec![Need::UnansweredConnects],
+        // A scenario knows no time shorter than Toxiproxy's millisecond.
+        Mode::Hold | Mode::Reset | Mode::Refuse | Mode::Delay => Vec::new(),
+        Mode::Throttle => partition.bytes_per_s.map(Need::Throttle).into_iter().collect(),
+        Mode::Cut => vec![Need::CutInResponse],
     }
 }
 
@@ -436,6 +489,44 @@ mod tests {
         let quiet = plan(&format!("phase = \"catch-up\"\n{delete}")).unmet_by(ClusterKind::Mock);
         assert_eq!(quiet.len(), 1);
         assert!(quiet[0].reason.contains("deletes by writing"), "{quiet:?}");
+    }
+
+    #[test]
+    fn what_toxiproxy_cannot_do_is_a_need_that_it_lacks_and_the_builtin_link_does_all() {
+        let unmet = |keys: &str| {
+            let plan = plan_of(&format!("do = {{ partition = {{ {keys} }} }}"));
+            assert_eq!(plan.unmet_by_link(LinkKind::Builtin), [], "{keys}");
+            let unmet = plan.unmet_by_link(LinkKind::Toxiproxy);
+            unmet
+                .into_iter()
+                .map(|unmet| unmet.reason)
+                .collect::<Vec<_>>()
+                .join("; ")
+        };
+        let cannot = [
+            (
+                r#"mode = "hold", connects = "unanswered""#,
+                "never leaves it unanswered",
+            ),
+            (r#"mode = "cut""#, "knows no response"),
+            (
+                r#"mode = "throttle", bytes-per-s = 1_500"#,
+                "asks for 1500 bytes a second",
+            ),
+        ];
+        for (keys, why) in cannot {
+            assert!(unmet(keys).contains(why), "{keys}: {}", unmet(keys));
+        }
+        for keys in [
+            r#"mode = "hold""#,
+            r#"mode = "hold", heals = "reset", direction = "to-broker""#,
+            r#"mode = "reset""#,
+            r#"mode = "refuse""#,
+            r#"mode = "throttle", bytes-per-s = 2_000"#,
+            r#"mode = "delay", by = "50ms", jitter = "20ms""#,
+        ] {
+            assert_eq!(unmet(keys), "", "{keys}");
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //! out = ".brokerfall"
 //! jobs = 2
 //! cluster = "auto"
+//! link = "builtin"
 //! limits = { within = "30s", stop-grace = "10s", cpu = 0.2 }
 //!
 //! [[claim]]                           # what your own endpoint says of the reader; see [`crate::reader::claims`]
@@ -44,6 +45,8 @@ pub struct Project {
     pub out: Option<PathBuf>,
     /// `auto`, `mock` or `process`.
     pub cluster: Option<String>,
+    /// `builtin` or `toxiproxy`.
+    pub link: Option<String>,
     /// Runs at a time, 1 to 64.
     pub jobs: Option<u16>,
     /// Limits for every reader; they come after a scenario's and before a manifest's.
@@ -72,8 +75,10 @@ pub fn parse(file: &str, folder: &Path, text: &str) -> Result<Project, Diagnosti
         if project.jobs.is_some_and(|jobs| !(1..=64).contains(&jobs)) {
             sink.push(&top.span_of("jobs"), "`jobs` is out of range (wanted 1 to 64)");
         }
-        let cluster = top.word("cluster", &["auto", "mock", "process"], "auto");
+        let cluster = top.word("cluster", &["auto", "mock", "process", "container"], "auto");
         project.cluster = cluster.filter(|_| top.node("cluster").is_some());
+        let link = top.word("link", &["builtin", "toxiproxy"], "builtin");
+        project.link = link.filter(|_| top.node("link").is_some());
         if let Some(limits) = top.table("limits") {
             project.limits = ManifestLimits {
                 within: limits.length("within", None),
@@ -106,13 +111,14 @@ mod tests {
 
     #[test]
     fn every_key_is_read_and_paths_are_relative_to_the_file() {
-        let text = "scenarios = [\"a\"]\nreaders-dir = \"r\"\nknown-failing = \"k\"\nexpected = \"e\"\nout = \"/o\"\njobs = 3\ncluster = \"mock\"\nlimits = { within = \"30s\", stop-grace = \"5s\", cpu = 0.5, requests = 10, errors = 1, memory-mib = 2, descriptors = 3 }\n";
+        let text = "scenarios = [\"a\"]\nreaders-dir = \"r\"\nknown-failing = \"k\"\nexpected = \"e\"\nout = \"/o\"\njobs = 3\ncluster = \"mock\"\nlink = \"toxiproxy\"\nlimits = { within = \"30s\", stop-grace = \"5s\", cpu = 0.5, requests = 10, errors = 1, memory-mib = 2, descriptors = 3 }\n";
         let project = parse("brokerfall.toml", Path::new("/home"), text).unwrap();
         assert_eq!(project.scenarios, [Path::new("/home/a")]);
         assert_eq!(project.readers_dirs, [Path::new("/home/r")]);
         assert_eq!(project.out.as_deref(), Some(Path::new("/o")));
         assert_eq!((project.jobs, project.limits.cpu), (Some(3), Some(0.5)));
         assert_eq!(project.cluster.as_deref(), Some("mock"));
+        assert_eq!(project.link.as_deref(), Some("toxiproxy"));
         assert_eq!(project.limits.within, Some(std::time::Duration::from_secs(30)));
     }
 

@@ -1,6 +1,6 @@
 //! Delays that jitter, responses cut in the middle, connects that get no answer, idle connections, one-way holds.
 
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -154,13 +154,18 @@ async fn leave_unanswered(lab: &Lab) -> CutId {
 /// A connect from another process, which ends once it is answered.
 fn connect_elsewhere(lab: &Lab) -> Child {
     let (host, port) = (lab.address().ip(), lab.address().port());
-    let connect = format!("exec 3<>/dev/tcp/{host}/{port}");
+    let connect = format!("echo; exec 3<>/dev/tcp/{host}/{port}");
     let mut command = Command::new("bash");
     command
         .args(["-c", &connect])
         .stdin(Stdio::null())
+        .stdout(Stdio::piped())
         .stderr(Stdio::null());
-    command.spawn().unwrap()
+    let _no_broker_goes_down = crate::STARTING.read().unwrap();
+    let mut child = command.spawn().unwrap();
+    // What it writes shows that it runs its program, and has no descriptor of this process any more.
+    child.stdout.take().unwrap().read_exact(&mut [0]).unwrap();
+    child
 }
 
 #[tokio::test]

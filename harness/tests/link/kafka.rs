@@ -229,7 +229,10 @@ async fn consumer_comes_back_after_the_broker_was_killed_and_after_a_hold() {
     lab.read_all(&consumer).await;
 
     lab.link.broker_going(1).await.unwrap();
-    lab.mock.broker_down(1).unwrap();
+    {
+        let _nobody_starts = crate::STARTING.write().unwrap();
+        lab.mock.broker_down(1).unwrap();
+    }
     lab.mock.broker_up(1).unwrap();
     lab.link.broker_back(1, SOON).await.unwrap();
     lab.write(20).await;

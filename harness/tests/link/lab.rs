@@ -4,8 +4,11 @@ use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use brokerfall::cluster::NodeId;
 use brokerfall::history::recorder::Recorder;
 use brokerfall::link::builtin::{BuiltinLink, LinkOptions};
+#[cfg(feature = "toxiproxy")]
+use brokerfall::link::toxiproxy::ToxiproxyLink;
 use brokerfall::link::{Connects, Cut, CutHeal, CutId, CutMode, Direction, Link};
 use brokerfall_report::history::{ConnectionChange, Entry, Event};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -18,8 +21,8 @@ pub(crate) const SOON: Duration = Duration::from_secs(10);
 pub(crate) const WHILE: Duration = Duration::from_millis(120);
 
 /// A link in front of one broker that the test plays.
-pub(crate) struct Lab {
-    pub(crate) link: BuiltinLink,
+pub(crate) struct Lab<L: Link = BuiltinLink> {
+    pub(crate) link: L,
     pub(crate) broker: Option<TcpListener>,
     pub(crate) upstream: SocketAddr,
     pub(crate) recorder: Recorder,
@@ -32,11 +35,31 @@ impl Lab {
     }
 
     pub(crate) async fn with(options: LinkOptions) -> Self {
+        Lab::start(async |upstreams, recorder| BuiltinLink::start(upstreams, recorder, options).unwrap()).await
+    }
+}
+
+#[cfg(feature = "toxiproxy")]
+impl Lab<ToxiproxyLink> {
+    /// The same with Toxiproxy; `None` (said aloud) where there is no server and no Go to build one.
+    pub(crate) async fn toxiproxy() -> Option<Self> {
+        let program = crate::toxiproxy::program()?;
+        let start = async |upstreams, recorder| {
+            let own = std::path::Path::new(env!("CARGO_BIN_EXE_brokerfall"));
+            let link = ToxiproxyLink::start(&program, own, upstreams, recorder, LinkOptions::default());
+            link.await.unwrap()
+        };
+        Some(Lab::start(start).await)
+    }
+}
+
+impl<L: Link> Lab<L> {
+    async fn start(link: impl AsyncFnOnce(Vec<(NodeId, SocketAddr)>, Recorder) -> L) -> Self {
         let broker = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let upstream = broker.local_addr().unwrap();
         let folder = tempfile::tempdir().unwrap();
         let recorder = Recorder::new(Some(&folder.path().join("history.jsonl"))).unwrap();
-        let link = BuiltinLink::start(vec![(1, upstream)], recorder.clone(), options).unwrap();
+        let link = link(vec![(1, upstream)], recorder.clone()).await;
         Lab {
             link,
             broker: Some(broker),
@@ -194,7 +217,7 @@ pub(crate) async fn refuses_soon(address: SocketAddr) {
 }
 
 /// What a link has recorded so far.
-pub(crate) fn events(link: &BuiltinLink, recorder: &Recorder, folder: &tempfile::TempDir) -> Vec<Event> {
+pub(crate) fn events(link: &dyn Link, recorder: &Recorder, folder: &tempfile::TempDir) -> Vec<Event> {
     link.flush();
     recorder.flush().unwrap();
     let lines = std::fs::read_to_string(folder.path().join("history.jsonl")).unwrap();

@@ -70,12 +70,14 @@ fn spares_connections(cut: &Cut) -> bool {
     }
 }
 
-async fn cut_and_heal(steps: Vec<Step>) {
-    let lab = Lab::new().await;
+/// `going_closes`: the link closes the connections to a broker that is said to be going.
+async fn cut_and_heal(lab: Lab<impl Link>, steps: Vec<Step>, going_closes: bool) {
     let (mut reader, mut broker) = lab.pair("r1").await;
-    let is_spared = steps
-        .iter()
-        .all(|step| !matches!(step, Step::Cut(cut) if !spares_connections(cut)));
+    let is_spared = steps.iter().all(|step| match step {
+        Step::Cut(cut) => spares_connections(cut),
+        Step::Going => !going_closes,
+        Step::HealOldest | Step::HealNewest | Step::Back => true,
+    });
     let (mut asked, mut answered) = (Vec::new(), Vec::new());
     let mut cuts = Vec::new();
     for (id, step) in (2..).zip(steps) {
@@ -116,7 +118,38 @@ proptest! {
 
     #[test]
     fn bytes_flow_unchanged_once_cuts_are_healed_in_any_order(steps in prop::collection::vec(step(), 1..10)) {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(cut_and_heal(steps));
+        on_runtime(async { cut_and_heal(Lab::new().await, steps, false).await });
+    }
+}
+
+fn on_runtime(work: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(work);
+}
+
+/// Without what Toxiproxy cannot do: those steps are left out.
+#[cfg(feature = "toxiproxy")]
+fn for_toxiproxy(steps: Vec<Step>) -> Vec<Step> {
+    let can = |step: &Step| {
+        !matches!(step, Step::Cut(cut)
+            if cut.connects == Connects::Unanswered || matches!(cut.mode, CutMode::MidResponse { .. }))
+    };
+    steps.into_iter().filter(can).collect()
+}
+
+#[cfg(feature = "toxiproxy")]
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+
+    #[test]
+    fn bytes_flow_unchanged_through_toxiproxy_too(steps in prop::collection::vec(step(), 1..8)) {
+        on_runtime(async {
+            if let Some(lab) = Lab::toxiproxy().await {
+                cut_and_heal(lab, for_toxiproxy(steps), true).await;
+            }
+        });
     }
 }

@@ -1,13 +1,12 @@
 //! What TCP shows at both ends of a link between raw sockets.
 
 use std::io::ErrorKind;
-use std::time::Duration;
 
 use brokerfall::link::{CutHeal, CutMode, Direction, Link, LinkError};
 use brokerfall_report::history::{ConnectionChange, Event};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use crate::lab::*;
 
@@ -97,32 +96,6 @@ async fn death_of_a_broker_is_noticed_without_a_client_that_connects() {
 }
 
 #[tokio::test]
-async fn going_broker_refuses_at_once_though_it_still_accepts() {
-    let mut lab = Lab::new().await;
-    lab.link.broker_going(1).await.unwrap();
-    assert!(refused(lab.address()).await);
-    // It is looked at meanwhile, and that it accepts says nothing.
-    timeout(SOON, lab.broker.as_ref().unwrap().accept())
-        .await
-        .unwrap()
-        .unwrap();
-    assert!(refused(lab.address()).await);
-    assert!(matches!(
-        lab.link.broker_back(9, SOON).await,
-        Err(LinkError::NoBroker { node: 9 })
-    ));
-
-    lab.broker = None;
-    assert!(matches!(
-        lab.link.broker_back(1, WHILE).await,
-        Err(LinkError::TimedOut { .. })
-    ));
-    lab.broker = Some(TcpListener::bind(lab.upstream).await.unwrap());
-    lab.link.broker_back(1, SOON).await.unwrap();
-    lab.pair("r1").await;
-}
-
-#[tokio::test]
 async fn client_of_a_broker_that_died_unnoticed_is_turned_away() {
     let mut lab = Lab::new().await;
     lab.broker = None;
@@ -133,32 +106,18 @@ async fn client_of_a_broker_that_died_unnoticed_is_turned_away() {
 }
 
 #[tokio::test]
-async fn held_connection_loses_no_byte_when_it_is_kept() {
+async fn client_of_a_held_connection_is_named_though_nothing_was_read_from_it() {
     let lab = Lab::new().await;
-    let (mut reader, mut broker) = lab.pair("r1").await;
-    let cut = lab.cut(CutMode::Hold, Direction::Both, CutHeal::Keep).await;
-    let asked: Vec<u8> = (2..60).flat_map(|id| request(id, "r1", 5_000)).collect();
-    let answered: Vec<u8> = (2..60).flat_map(|id| response(id, 5_000)).collect();
-    reader.write_all(&asked).await.unwrap();
-    broker.write_all(&answered).await.unwrap();
-    assert_silent(&mut broker).await;
-    assert_silent(&mut reader).await;
-    lab.recorded(ConnectionChange::Held, 1).await;
-    // A connect succeeds, and is held too once it wants something.
+    let (_reader, _broker) = lab.pair("r1").await;
+    lab.cut(CutMode::Hold, Direction::Both, CutHeal::Keep).await;
     let mut second = lab.connect().await;
     second.write_all(&request(1, "r2", 0)).await.unwrap();
-    lab.recorded(ConnectionChange::Held, 2).await;
-    let told = lab.events().into_iter().any(
-        |event| matches!(event, Event::WireConnection { client, change: ConnectionChange::Held, .. } if client == "r2"),
-    );
-    assert!(told, "the id of a client that nothing was read from yet");
-
-    lab.link.heal(cut).await.unwrap();
-    assert_eq!(read(&mut broker, asked.len()).await, asked);
-    assert_eq!(read(&mut reader, answered.len()).await, answered);
-    lab.accept().await;
-    assert_eq!(lab.count(ConnectionChange::ResetByLink), 0);
-    assert!(matches!(lab.link.heal(cut).await, Err(LinkError::NoCut { .. })));
+    until(|| {
+        lab.events().into_iter().any(|event| {
+            matches!(event, Event::WireConnection { client, change: ConnectionChange::Held, .. } if client == "r2")
+        })
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -203,91 +162,6 @@ async fn held_connections_are_reset_where_the_heal_says_so() {
     assert_eq!(next(&mut broker).await, Err(ErrorKind::ConnectionReset));
     assert_eq!(lab.count(ConnectionChange::ResetByLink), 1);
     lab.pair("r1").await;
-}
-
-#[tokio::test]
-async fn hold_of_one_direction_lets_the_other_pass() {
-    let lab = Lab::new().await;
-    let (mut reader, mut broker) = lab.pair("r1").await;
-    let up = lab.cut(CutMode::Hold, Direction::ToBroker, CutHeal::Keep).await;
-    let (second, third) = (request(2, "r1", 20), request(3, "r1", 20));
-    reader.write_all(&second).await.unwrap();
-    broker.write_all(&response(1, 20)).await.unwrap();
-    assert_eq!(read(&mut reader, 28).await, response(1, 20));
-    assert_silent(&mut broker).await;
-    lab.link.heal(up).await.unwrap();
-    assert_eq!(read(&mut broker, second.len()).await, second);
-
-    let down = lab.cut(CutMode::Hold, Direction::ToReader, CutHeal::Keep).await;
-    reader.write_all(&third).await.unwrap();
-    broker.write_all(&response(2, 20)).await.unwrap();
-    assert_eq!(read(&mut broker, third.len()).await, third);
-    assert_silent(&mut reader).await;
-    lab.link.heal(down).await.unwrap();
-    assert_eq!(read(&mut reader, 28).await, response(2, 20));
-}
-
-#[tokio::test]
-async fn throttled_bytes_take_as_long_as_the_rate_says() {
-    let lab = Lab::new().await;
-    let (mut reader, mut broker) = lab.pair("r1").await;
-    let mode = CutMode::Throttle { bytes_per_s: 100_000 };
-    let cut = lab.cut(mode, Direction::ToReader, CutHeal::Keep).await;
-    let answer = response(1, 40_000);
-    let since = Instant::now();
-    broker.write_all(&answer).await.unwrap();
-    assert_eq!(read(&mut reader, answer.len()).await, answer);
-    // A twentieth of a second may be saved up.
-    let took = since.elapsed();
-    assert!(took >= Duration::from_millis(350) && took < SOON, "took {took:?}");
-    // The other direction is free: at this rate it would take 10 s.
-    let since = Instant::now();
-    let asked = request(2, "r1", 1_000_000);
-    let sent = async { reader.write_all(&asked).await.unwrap() };
-    tokio::join!(sent, read(&mut broker, asked.len()));
-    assert!(since.elapsed() < Duration::from_secs(5), "took {:?}", since.elapsed());
-
-    lab.link.heal(cut).await.unwrap();
-    let since = Instant::now();
-    let answer = response(2, 1_000_000);
-    let sent = async { broker.write_all(&answer).await.unwrap() };
-    tokio::join!(sent, read(&mut reader, answer.len()));
-    assert!(since.elapsed() < Duration::from_secs(5), "took {:?}", since.elapsed());
-}
-
-#[tokio::test]
-async fn delayed_bytes_come_later_and_in_order() {
-    let lab = Lab::new().await;
-    let (mut reader, mut broker) = lab.pair("r1").await;
-    let by = Duration::from_millis(150);
-    lab.cut(
-        CutMode::Delay {
-            by,
-            jitter: Duration::ZERO,
-        },
-        Direction::ToBroker,
-        CutHeal::Keep,
-    )
-    .await;
-    let since = Instant::now();
-    let asked: Vec<u8> = (2..6).flat_map(|id| request(id, "r1", 50)).collect();
-    reader.write_all(&asked).await.unwrap();
-    assert_eq!(read(&mut broker, asked.len()).await, asked);
-    assert!(since.elapsed() >= by, "took {:?}", since.elapsed());
-}
-
-#[tokio::test]
-async fn refusing_cut_refuses_and_resets_live_connections() {
-    let lab = Lab::new().await;
-    let (mut reader, mut broker) = lab.pair("r1").await;
-    let address = lab.address();
-    let cut = lab.cut(CutMode::Refuse, Direction::Both, CutHeal::Keep).await;
-    assert!(refused(address).await);
-    assert_eq!(next(&mut reader).await, Err(ErrorKind::ConnectionReset));
-    assert_eq!(next(&mut broker).await, Err(ErrorKind::ConnectionReset));
-    lab.link.heal(cut).await.unwrap();
-    lab.pair("r1").await;
-    assert_eq!((lab.address(), lab.count(ConnectionChange::ResetByLink)), (address, 1));
 }
 
 #[tokio::test]

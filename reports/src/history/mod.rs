@@ -294,6 +294,10 @@ pub enum Event {
         descriptors: u64,
         /// Processes in the group.
         processes: u32,
+        /// For how long its threads, added up, were ready to run and had no core so far, milliseconds; absent where the
+        /// kernel does not count it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        waited_ms: Option<u64>,
     },
     /// How a reader left: what `stops_cleanly` judges.
     Left {

@@ -82,6 +82,7 @@ impl Default for EntryReader {
                 rss_kib: 0,
                 descriptors: 0,
                 processes: 0,
+                waited_ms: None,
             }),
             wire: entry(Event::Wire {
                 client: String::new(),
@@ -279,6 +280,7 @@ fn event(line: &mut Line<'_>, event: &mut Event, spelled: &mut Vec<u8>) -> Optio
             rss_kib,
             descriptors,
             processes,
+            waited_ms,
         } => {
             line.token(b"{\"member\":")?;
             line.text(member)?;
@@ -290,6 +292,10 @@ fn event(line: &mut Line<'_>, event: &mut Event, spelled: &mut Vec<u8>) -> Optio
             *descriptors = line.uint()?;
             line.token(b",\"processes\":")?;
             *processes = line.uint32()?;
+            *waited_ms = match line.token(b",\"waited_ms\":") {
+                Some(_) => Some(line.uint()?),
+                None => None,
+            };
         }
         Event::Wire {
             client,

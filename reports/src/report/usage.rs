@@ -178,6 +178,7 @@ mod tests {
                     rss_kib: 0,
                     descriptors: 0,
                     processes: 1,
+                    waited_ms: None,
                 },
             );
             let requests = BTreeMap::from([("Fetch".to_owned(), 20)]);

@@ -1,6 +1,6 @@
 //! A harness in small: starts readers through the library and then waits to be killed.
 //!
-//! Arguments: the program with the subcommand `watchdog`, the broken adapter, a folder.
+//! Arguments: the program with the subcommand `watchdog`, the broken adapter, a folder, and the adapter's mode for each reader.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -15,10 +15,10 @@ use brokerfall_tests::launch;
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let arguments: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
-    let [watchdog, adapter, folder] = arguments.as_slice() else {
+    let [watchdog, adapter, folder, modes @ ..] = arguments.as_slice() else {
         return ExitCode::from(2);
     };
-    match start(watchdog, adapter, folder).await {
+    match start(watchdog, adapter, folder, modes).await {
         Ok(readers) => {
             let _ = writeln!(std::io::stdout(), "ready");
             std::future::pending::<()>().await;
@@ -36,6 +36,7 @@ async fn start(
     watchdog: &Path,
     adapter: &Path,
     folder: &Path,
+    modes: &[PathBuf],
 ) -> Result<Vec<ReaderProcess>, brokerfall::reader::host::HostError> {
     let spawner = Spawner::shared_with(watchdog).map_err(|source| brokerfall::reader::host::HostError::Spawn {
         member: String::new(),
@@ -47,7 +48,7 @@ async fn start(
         source,
     })?;
     let mut readers = Vec::new();
-    for mode in ["good", "ignores-sigterm", "leaves-grandchild", "leaves-daemon"] {
+    for mode in modes.iter().filter_map(|mode| mode.to_str()) {
         let reader = ReaderProcess::spawn(&launch(adapter, mode), mode, &folder.join(mode), recorder.clone()).await?;
         reader.hello(Duration::from_secs(10)).await?;
         readers.push(reader);

@@ -3,7 +3,8 @@
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
-    reason = "helpers of tests panic as tests do, and what is prepared is shown"
+    clippy::disallowed_methods,
+    reason = "helpers of tests panic as tests do, what is prepared is shown, and nothing is judged by these clocks"
 )]
 
 mod cluster;
@@ -16,12 +17,21 @@ mod verdicts;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use brokerfall::cluster::ClusterKind;
+use brokerfall::cluster::clusters::Starters;
+use brokerfall::cluster::kafka::KafkaCluster;
 use brokerfall::cluster::process::{Kit, KitOptions};
 use brokerfall::reader::provision::ProvisionOptions;
 use tokio::sync::OnceCell;
 
 /// Long enough for a starved machine, short enough for a person.
 const SOON: Duration = Duration::from_secs(60);
+
+/// What the tests of `cluster.rs` run on here.
+const KIND: ClusterKind = ClusterKind::Process;
+
+/// Last words of a broker that was killed from outside.
+const KILLED: &str = "broker 1: signal: 9";
 
 /// The program as users run it.
 fn program() -> &'static Path {
@@ -52,6 +62,19 @@ async fn kit() -> &'static Kit {
         kit
     })
     .await
+}
+
+/// A cluster. Never `None`: where Java is missing, that is a failure.
+async fn start(brokers: u32) -> Option<KafkaCluster> {
+    Some(kit().await.start(brokers).await.unwrap())
+}
+
+/// What starts it for runs.
+async fn starters() -> Option<Starters> {
+    Some(Starters {
+        kit: Some(kit().await.clone()),
+        engine: None,
+    })
 }
 
 /// Waits until `look` finds something.

@@ -1,13 +1,10 @@
 //! The same scenarios on the mock cluster and on Kafka: verdicts and exceptions agree, and what differs is written down.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
-use std::process::Command;
 
-use brokerfall_report::exception::Origin;
-use brokerfall_report::render::json;
-use brokerfall_report::report::{Report, RunReport};
+use brokerfall_report::report::RunReport;
 use brokerfall_report::verdict::Verdict;
+use brokerfall_tests::parity::{report, told};
 use serde::Deserialize;
 
 use super::{kit, program};
@@ -49,48 +46,6 @@ struct Difference {
 /// Scenario and reader.
 type Cell = (String, String);
 
-/// What is compared: the verdict, what was violated, and the types of what the reader raised to its caller.
-fn told(run: &RunReport) -> String {
-    let violated: BTreeSet<&str> = run.violations.iter().map(|one| one.invariant.as_str()).collect();
-    let types: BTreeSet<&str> = run
-        .exceptions
-        .iter()
-        .filter(|seen| seen.fatal && seen.origin != Origin::Log)
-        .map(|seen| seen.exception.type_name.as_str())
-        .collect();
-    let mut told = run.verdict.name().to_owned();
-    for (label, names) in [("violated", violated), ("raised", types)] {
-        if !names.is_empty() {
-            told.push_str(&format!(
-                "; {label} {}",
-                names.into_iter().collect::<Vec<_>>().join(", ")
-            ));
-        }
-    }
-    told
-}
-
-fn report(cluster: &str, scenarios: &[&str], readers: &[&str], out: &Path) -> Report {
-    let mut command = Command::new(program());
-    command.arg("run").args(scenarios).args(["--tag", "quick"]);
-    for reader in readers {
-        command.args(["--reader", reader]);
-    }
-    let output = command
-        .args(["--cluster", cluster, "--jobs", "2", "--out"])
-        .arg(out)
-        .output()
-        .unwrap();
-    let folders = std::fs::read_dir(out).unwrap();
-    let report = folders
-        .filter_map(|folder| Some(folder.ok()?.path().join("report.json")))
-        .find(|path| path.is_file());
-    let Some(report) = report else {
-        panic!("no report\n{}", String::from_utf8_lossy(&output.stderr));
-    };
-    json::parse(&std::fs::read_to_string(report).unwrap()).unwrap()
-}
-
 /// Every run of the catalogue on a cluster. A machine that starves the harness voids runs; these are tried again.
 fn all(cluster: &str) -> BTreeMap<Cell, RunReport> {
     let mut cells: BTreeMap<Cell, RunReport> = BTreeMap::new();
@@ -111,7 +66,7 @@ fn all(cluster: &str) -> BTreeMap<Cell, RunReport> {
             break;
         }
         let out = tempfile::tempdir().unwrap();
-        for run in report(cluster, &scenarios, &readers, out.path()).runs {
+        for run in report(program(), cluster, &scenarios, &readers, out.path()).runs {
             let cell = (run.scenario.clone(), run.reader.name.clone());
             if round == 0 || open.contains(&cell) {
                 cells.insert(cell, run);

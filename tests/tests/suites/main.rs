@@ -1,5 +1,6 @@
-//! Everything that is tested from outside, but for Apache Kafka (`process/`): one binary, so that it is linked once and
-//! the tests of all suites share the threads. `cargo test -p brokerfall-tests mutants::` runs one suite.
+//! What is tested from outside, but for the bundled readers alone (`readers/`) and Apache Kafka (`process/`). One binary,
+//! so that it is linked once and the tests of all suites share the threads: `cargo test --test suites mutants::` runs
+//! one suite.
 
 mod bad_input;
 mod bad_scenarios;
@@ -13,7 +14,6 @@ mod package;
 mod provision;
 mod python_readers;
 mod python_sdk;
-mod readers;
 mod scenario_round_trip;
 mod schema;
 #[path = "../truth/mod.rs"]

@@ -14,10 +14,9 @@ use nix::sys::signal::Signal;
 
 use super::jars::{self, Jars};
 use super::java::{self, Java};
-use super::settings::{self, Addresses};
-use super::{CACHED, KitError, ProcessCluster};
-use crate::cluster::{Cluster, NodeId};
-use crate::ports;
+use super::{CACHED, KitError};
+use crate::cluster::kafka::settings::{self, Listener, Listeners};
+use crate::cluster::{Cluster, NodeId, kafka};
 use crate::process;
 use crate::reader::provision::{self, Fnv};
 
@@ -115,7 +114,7 @@ impl Kit {
             ],
             ..self.clone()
         };
-        let cluster = ProcessCluster::start(&first, 1).await.map_err(first_start)?;
+        let cluster = first.start(1).await.map_err(first_start)?;
         let ended = cluster.end_by(Signal::SIGTERM).await;
         cluster.shutdown().await;
         ended.map_err(first_start)?;
@@ -182,7 +181,7 @@ impl Kit {
         directory.part(&node.to_le_bytes());
         let meta = format!(
             "version=1\ncluster.id={cluster_id}\nnode.id={node}\ndirectory.id={}\n",
-            kafka_id(&directory)
+            kafka::id(&directory)
         );
         std::fs::write(data.join(META), meta)
     }
@@ -191,13 +190,15 @@ impl Kit {
     fn format(&self, template: &Path) -> Result<(), KitError> {
         let folder = tempfile::tempdir().map_err(KitError::io("making a folder to format in"))?;
         let properties = folder.path().join("server.properties");
-        let addresses = Addresses {
-            reader: ([127, 0, 0, 1], 1).into(),
-            advertised: ([127, 0, 0, 1], 2).into(),
-            oracle: ([127, 0, 0, 1], 3).into(),
-            controller: ([127, 0, 0, 1], 4).into(),
+        let at = |port: u16| Listener::at(([127, 0, 0, 1], port).into());
+        let listeners = Listeners {
+            reader: at(1),
+            oracle: at(2),
+            peers: None,
+            controller: at(3),
         };
-        std::fs::write(&properties, settings::properties(1, &[(1, addresses)], template))
+        let told = settings::properties(1, &[(1, listeners)], &template.to_string_lossy());
+        std::fs::write(&properties, settings::file(&told))
             .map_err(KitError::io("writing the settings to format with"))?;
         let mut command = self.jvm();
         command.extend(["-cp".to_owned(), self.jars.class_path.clone()]);
@@ -206,7 +207,7 @@ impl Kit {
             std::process::Command::new(&program[0])
                 .args(arguments)
                 .args(["kafka.tools.StorageTool", "format", "-t"])
-                .arg(kafka_id(&Fnv::default()))
+                .arg(kafka::id(&Fnv::default()))
                 .arg("-c")
                 .arg(&properties),
         )
@@ -225,16 +226,6 @@ fn first_start(cause: crate::cluster::ClusterError) -> KitError {
     KitError::FirstStart(Box::new(cause))
 }
 
-/// An id as Kafka writes them: 16 bytes in 22 characters of base 64, of which hexadecimal digits are some.
-pub(super) fn kafka_id(hash: &Fnv) -> String {
-    format!("bfbf{}AA", hash.hex())
-}
-
-/// Ports for a cluster of so many nodes: the link's, and three for each broker.
-pub(super) fn reserve(brokers: usize) -> Result<(Vec<ports::Port>, Vec<ports::Port>), ports::PortError> {
-    Ok((ports::reserve(brokers)?, ports::reserve(3 * brokers)?))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -243,7 +234,7 @@ mod tests {
     fn ids_are_as_long_as_kafkas_and_differ() {
         let mut one = Fnv::default();
         one.part(b"one");
-        let (nobody, one) = (kafka_id(&Fnv::default()), kafka_id(&one));
+        let (nobody, one) = (kafka::id(&Fnv::default()), kafka::id(&one));
         assert_eq!((nobody.len(), one.len()), (22, 22));
         assert_ne!(nobody, one);
     }

@@ -1,26 +1,20 @@
 //! One broker: a JVM that may end and be started again, with its ports, its data and its log.
 
-use std::collections::VecDeque;
-use std::fs::File;
-use std::io::Write;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use nix::sys::signal::Signal;
-use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::sync::watch;
 
 use super::kit::Kit;
-use super::settings::Addresses;
+use crate::cluster::kafka::log::Log;
+use crate::cluster::kafka::{self, Addresses, Node};
 use crate::cluster::{ClusterError, NodeId};
 use crate::lock;
 use crate::process::{Child, Group, Spawner, Spec};
-
-/// Lines of its log that are shown when it dies.
-const LAST_LINES: usize = 15;
 
 /// A JVM is reaped about 20 ms after SIGKILL; its archive is written for seconds after SIGTERM.
 const ENDS_WITHIN: Duration = Duration::from_secs(60);
@@ -32,9 +26,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(1);
 const SIGNAL_WITHIN: Duration = Duration::from_secs(5);
 
 /// A broker of the cluster.
-pub(super) struct Node {
-    pub(super) id: NodeId,
-    pub(super) addresses: Addresses,
+pub(super) struct Process {
+    id: NodeId,
+    addresses: Addresses,
+    kit: Kit,
     properties: PathBuf,
     folder: PathBuf,
     log: Arc<Log>,
@@ -53,18 +48,20 @@ struct Life {
     paused: bool,
 }
 
-impl Node {
+impl Process {
     /// A broker that has never run.
     pub(super) fn new(
         id: NodeId,
         addresses: Addresses,
+        kit: &Kit,
         properties: PathBuf,
         folder: PathBuf,
         died: watch::Sender<Option<String>>,
-    ) -> Node {
-        Node {
+    ) -> Process {
+        Process {
             id,
             addresses,
+            kit: kit.clone(),
             properties,
             folder,
             log: Arc::default(),
@@ -73,26 +70,46 @@ impl Node {
         }
     }
 
-    /// Direct address.
-    pub(super) fn oracle(&self) -> SocketAddr {
-        self.addresses.oracle
+    /// Kills it without waiting.
+    fn kill(&self) {
+        if let Some(life) = lock(&self.life).as_ref() {
+            life.asked.store(true, Ordering::Relaxed);
+            life.group.signal(Signal::SIGKILL);
+        }
     }
 
-    /// From now on its log goes to `broker-ID.log` in a folder.
-    pub(super) fn log_to(&self, folder: &Path) {
-        // OK without: its last lines are kept in any case.
-        *lock(&self.log.file) = File::create(folder.join(format!("broker-{}.log", self.id))).ok();
+    fn down(&self) -> ClusterError {
+        kafka::refused(format!("broker {}", self.id), "it is down")
+    }
+}
+
+#[async_trait]
+impl Node for Process {
+    fn id(&self) -> NodeId {
+        self.id
     }
 
-    /// Starts its process; it serves later.
-    pub(super) async fn start(&self, kit: &Kit) -> Result<(), ClusterError> {
-        let spawner = Spawner::shared_with(kit.program())?;
+    fn addresses(&self) -> Addresses {
+        self.addresses
+    }
+
+    fn name(&self) -> String {
+        self.pid()
+            .map_or_else(|| "no process".to_owned(), |pid| format!("process {pid}"))
+    }
+
+    fn log_to(&self, folder: &Path) {
+        self.log.to_file(folder, self.id);
+    }
+
+    async fn start(&self) -> Result<(), ClusterError> {
+        let spawner = Spawner::shared_with(self.kit.program())?;
         let spec = Spec {
-            command: kit.command(&self.properties),
+            command: self.kit.command(&self.properties),
             folder: Some(self.folder.clone()),
             ..Spec::default()
         };
-        lock(&self.log.tail).clear();
+        self.log.forget();
         let child = spawner.spawn(spec).await?;
         let (group, asked) = (child.group.clone(), Arc::<AtomicBool>::default());
         let (end, ended) = watch::channel(None);
@@ -113,25 +130,22 @@ impl Node {
         Ok(())
     }
 
-    /// True while its process is there, paused or not.
-    pub(super) fn is_running(&self) -> bool {
+    fn is_running(&self) -> bool {
         lock(&self.life)
             .as_ref()
             .is_some_and(|life| life.ended.borrow().is_none())
     }
 
-    /// True while it can answer.
-    pub(super) fn answers(&self) -> bool {
+    fn answers(&self) -> bool {
         self.is_running() && !lock(&self.life).as_ref().is_some_and(|life| life.paused)
     }
 
-    /// Last words, once it has ended.
-    pub(super) fn last_words(&self) -> Option<String> {
+    fn last_words(&self) -> Option<String> {
         lock(&self.life).as_ref()?.ended.borrow().clone()
     }
 
-    /// Sends a signal that ends it and returns when it is reaped.
-    pub(super) async fn end(&self, signal: Signal) -> Result<(), ClusterError> {
+    /// Returns when it is reaped.
+    async fn end(&self, signal: Signal) -> Result<(), ClusterError> {
         let (group, mut ended) = {
             let life = lock(&self.life);
             let life = life.as_ref().ok_or_else(|| self.down())?;
@@ -154,24 +168,15 @@ impl Node {
         Ok(())
     }
 
-    /// Kills it without waiting.
-    pub(super) fn kill(&self) {
-        if let Some(life) = lock(&self.life).as_ref() {
-            life.asked.store(true, Ordering::Relaxed);
-            life.group.signal(Signal::SIGKILL);
-        }
-    }
-
-    /// Process id, while it runs.
-    pub(super) fn pid(&self) -> Option<u32> {
+    fn pid(&self) -> Option<u32> {
         lock(&self.life)
             .as_ref()
             .filter(|life| life.ended.borrow().is_none())
             .map(|life| life.group.pid())
     }
 
-    /// Stops it, or lets it go on; returns when the kernel says so.
-    pub(super) async fn set_paused(&self, paused: bool) -> Result<(), ClusterError> {
+    /// Returns when the kernel says so.
+    async fn set_paused(&self, paused: bool) -> Result<String, ClusterError> {
         if !self.is_running() {
             return Err(self.down());
         }
@@ -194,52 +199,17 @@ impl Node {
             }
             crate::before_the_next_look(LOOK_EVERY).await;
         }
-        Ok(())
-    }
-
-    fn down(&self) -> ClusterError {
-        super::refused(format!("broker {}", self.id), "it is down")
+        Ok(if paused {
+            "is stopped (state T)".to_owned()
+        } else {
+            "runs on".to_owned()
+        })
     }
 }
 
-impl Drop for Node {
+impl Drop for Process {
     fn drop(&mut self) {
         self.kill();
-    }
-}
-
-/// What a broker wrote.
-#[derive(Default)]
-struct Log {
-    tail: Mutex<VecDeque<String>>,
-    file: Mutex<Option<File>>,
-}
-
-impl Log {
-    fn take(&self, line: &str) {
-        if let Some(file) = lock(&self.file).as_mut() {
-            // OK to lose: a full disk is told where it matters.
-            let _ = writeln!(file, "{line}");
-        }
-        let mut tail = lock(&self.tail);
-        if tail.len() == LAST_LINES {
-            tail.pop_front();
-        }
-        tail.push_back(line.to_owned());
-    }
-
-    fn last_lines(&self) -> String {
-        let tail = lock(&self.tail);
-        let lines: Vec<&str> = tail.iter().map(String::as_str).collect();
-        lines.join("\n")
-    }
-
-    async fn drain(&self, stream: Option<impl AsyncRead + Unpin>) {
-        let Some(stream) = stream else { return };
-        let mut lines = BufReader::new(stream).split(b'\n');
-        while let Ok(Some(line)) = lines.next_segment().await {
-            self.take(String::from_utf8_lossy(&line).trim_end());
-        }
     }
 }
 

@@ -95,6 +95,8 @@ pub struct Usage {
     pub rss_kib: u64,
     /// Open file descriptors.
     pub descriptors: u64,
+    /// For how long its threads, added up, were ready to run and had no core so far, milliseconds.
+    pub waited_ms: Option<u64>,
 }
 
 /// How a process ended.

@@ -314,6 +314,7 @@ impl Facts {
                 cpu_ms,
                 rss_kib,
                 descriptors,
+                waited_ms,
                 ..
             } => {
                 if let Some(life) = self.last_life_mut(member) {
@@ -322,6 +323,7 @@ impl Facts {
                         cpu_ms: *cpu_ms,
                         rss_kib: *rss_kib,
                         descriptors: *descriptors,
+                        waited_ms: *waited_ms,
                     });
                 }
             }

@@ -129,17 +129,23 @@ fn outage_without_samples_says_nothing_of_memory() {
 #[test]
 fn contended_machine_leaves_cpu_undecided_unless_it_is_clear_all_the_same() {
     // 8 s of the outage are sampled; of all its seconds something waited for a core for `waited_ms`.
-    let of = |used_ms: u64, waited_ms: u64| {
-        let mut events: Vec<_> = vec![(1200, sample(0))];
+    let between = |first, last, waited_ms: u64| {
+        let mut events: Vec<_> = vec![(1200, first)];
         events.extend((2..=10).map(|second| (second * 1000 + 50, contended(1000, waited_ms))));
-        events.push((9200, sample(used_ms)));
+        events.push((9200, last));
         events.sort_by_key(|(ms, _)| *ms);
         outage(events, 10_100)
     };
+    let of = |used_ms: u64, waited_ms: u64| between(sample(0), sample(used_ms), waited_ms);
     // 0.05 cores, at most 0.06 alone; 0.05 of what may have been 0.5; 0.15, which may have been dearer; 0.3, which is more.
     assert_held("bounded_cpu", &of(400, 200));
     assert_undecided("bounded_cpu", &of(400, 900));
     assert_undecided("bounded_cpu", &of(1200, 900));
     assert_violated("bounded_cpu", "0.30 cores", &of(2400, 900));
     assert_violated("bounded_cpu", "0.15 cores", &of(1200, 200));
+
+    // Where the reader's own waiting is counted, what others waited for is no doubt of it.
+    let own = |waited_ms: u64| between(sample_waiting(0, 50), sample_waiting(400, 50 + waited_ms), 900);
+    assert_held("bounded_cpu", &own(240));
+    assert_undecided("bounded_cpu", &own(1600));
 }

@@ -417,8 +417,14 @@ impl Connection {
     }
 
     fn closed_by_client(&mut self) {
+        // Asked first: whoever cuts in front waits until the guard is told.
+        let how = if self.broker.is_cut_in_front() {
+            ConnectionChange::ResetByLink
+        } else {
+            ConnectionChange::ClosedByClient
+        };
         if self.guard.closed_by_client() {
-            self.closed(Side::Client, ConnectionChange::ClosedByClient);
+            self.closed(Side::Client, how);
         }
     }
 

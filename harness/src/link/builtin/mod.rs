@@ -13,6 +13,8 @@
 //! Frames pass as the bytes they came as unless something in them has to be changed. A frame that cannot be decoded passes
 //! untouched and is counted. Deliberately not here: TLS and SASL tokens, which pass as they are and cannot be read.
 
+#[cfg(feature = "toxiproxy")]
+mod behind;
 mod broker;
 mod connection;
 mod cure;
@@ -143,11 +145,27 @@ impl BuiltinLink {
         recorder: Recorder,
         options: LinkOptions,
     ) -> Result<Self, LinkError> {
+        let told = upstreams
+            .iter()
+            .zip(&ports)
+            .map(|((node, _), port)| (*node, port.address()));
+        let addresses = Addresses::new(told);
+        Self::start_telling(addresses, ports, upstreams, recorder, options)
+    }
+
+    /// The same, where readers are told of other addresses than these ports.
+    fn start_telling(
+        addresses: Addresses,
+        ports: Vec<Arc<Port>>,
+        upstreams: Vec<(NodeId, SocketAddr)>,
+        recorder: Recorder,
+        options: LinkOptions,
+    ) -> Result<Self, LinkError> {
         let mut brokers = Vec::with_capacity(upstreams.len());
         for ((node, upstream), port) in upstreams.into_iter().zip(ports) {
             brokers.push(Arc::new(Broker::new(node, upstream, port)?));
         }
-        let shared = Arc::new(Shared::new(brokers, recorder, options));
+        let shared = Arc::new(Shared::new(addresses, brokers, recorder, options));
         for broker in &shared.brokers {
             shared.spawn(broker::accept(Arc::clone(&shared), Arc::clone(broker)));
             shared.spawn(broker::probe(Arc::clone(&shared), Arc::clone(broker)));
@@ -172,10 +190,10 @@ impl BuiltinLink {
 }
 
 impl Shared {
-    fn new(brokers: Vec<Arc<Broker>>, recorder: Recorder, options: LinkOptions) -> Self {
+    fn new(addresses: Addresses, brokers: Vec<Arc<Broker>>, recorder: Recorder, options: LinkOptions) -> Self {
         Shared {
             options,
-            addresses: Addresses::new(brokers.iter().map(|broker| (broker.node, broker.address))),
+            addresses,
             brokers,
             topic_ids: TopicIds::default(),
             taps: Taps::new(recorder),

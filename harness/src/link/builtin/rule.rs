@@ -20,7 +20,7 @@ const FETCH_SESSION_CODES: [&str; 3] = [
     "FETCH_SESSION_TOPIC_ID_ERROR",
 ];
 /// Codes of OffsetFetch that stand for the whole group.
-const GROUP_CODES: [&str; 9] = [
+const GROUP_CODES: [&str; 10] = [
     "COORDINATOR_LOAD_IN_PROGRESS",
     "COORDINATOR_NOT_AVAILABLE",
     "NOT_COORDINATOR",
@@ -30,7 +30,10 @@ const GROUP_CODES: [&str; 9] = [
     "ILLEGAL_GENERATION",
     "GROUP_ID_NOT_FOUND",
     "STALE_MEMBER_EPOCH",
+    "UNKNOWN_SERVER_ERROR",
 ];
+/// Codes that LeaveGroup has for a member and not for the whole.
+const MEMBER_CODES: [&str; 2] = ["UNKNOWN_MEMBER_ID", "FENCED_INSTANCE_ID"];
 /// Codes with which a broker names no topic id.
 const NO_ID_CODES: [&str; 3] = [
     "UNKNOWN_TOPIC_OR_PARTITION",
@@ -315,7 +318,12 @@ pub(super) fn strike(
         }
         ResponseKind::LeaveGroup(answer) => {
             hits.whole();
-            if change {
+            // What is wrong with one member stands beside it, where the answer names members.
+            if change && version >= 3 && MEMBER_CODES.contains(&name) {
+                for member in &mut answer.members {
+                    member.error_code = code;
+                }
+            } else if change {
                 answer.error_code = code;
                 answer.members.clear();
             }

@@ -198,7 +198,8 @@ pub(super) fn remedy(error: &KafkaError) -> Remedy {
     }
     match error.rdkafka_error_code() {
         Some(Code::AutoOffsetReset | Code::OffsetOutOfRange | Code::LogTruncation) => Remedy::Relocate,
-        Some(Code::Fatal) => Remedy::Rebuild,
+        // UNKNOWN_SERVER_ERROR to OffsetFetch: librdkafka reports it and asks for the committed offsets no more.
+        Some(Code::Fatal | Code::Unknown) => Remedy::Rebuild,
         Some(
             Code::TopicAuthorizationFailed
             | Code::GroupAuthorizationFailed
@@ -273,6 +274,7 @@ mod tests {
     fn authorization_ends_a_reader_and_a_lost_broker_does_not() {
         let of = |code| remedy(&KafkaError::MessageConsumption(code));
         assert_eq!(of(RDKafkaErrorCode::TopicAuthorizationFailed), Remedy::End);
+        assert_eq!(of(RDKafkaErrorCode::Unknown), Remedy::Rebuild);
         assert_eq!(of(RDKafkaErrorCode::AllBrokersDown), Remedy::Wait);
         assert_eq!(of(RDKafkaErrorCode::AutoOffsetReset), Remedy::Relocate);
     }

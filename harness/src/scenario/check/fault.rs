@@ -14,20 +14,14 @@ use crate::fault::partition::{Connects, Heals, Mode, Partition, Way};
 use crate::fault::{BrokerChoice, FaultSpec};
 use crate::link::codes::{self, ANSWERABLE_APIS, ERROR_NAMES};
 
-/// Answers that no broker gives, and what it does instead: api, code, how. From Kafka's own coordinator
-/// (`GroupCoordinator.handleHeartbeat`, `handleSyncGroup`), which keeps this code from clients that do not expect it there.
-const NEVER_ANSWERED: [(&str, &str, &str); 2] = [
-    (
-        "Heartbeat",
-        "COORDINATOR_LOAD_IN_PROGRESS",
-        "while it loads the group it answers as if all were well; use JoinGroup, OffsetCommit or OffsetFetch",
-    ),
-    (
-        "SyncGroup",
-        "COORDINATOR_LOAD_IN_PROGRESS",
-        "it answers REBALANCE_IN_PROGRESS, so that the member joins again",
-    ),
-];
+/// Answers that no broker gives, and what it does instead: api, code, how. From Kafka's coordinators, the old and the new
+/// (`GroupCoordinator.handleHeartbeat`, `GroupCoordinatorService.heartbeat`). To SyncGroup the old one never gives this
+/// code, the new one does.
+const NEVER_ANSWERED: [(&str, &str, &str); 1] = [(
+    "Heartbeat",
+    "COORDINATOR_LOAD_IN_PROGRESS",
+    "while it loads the group it answers as if all were well; use JoinGroup, SyncGroup, OffsetCommit or OffsetFetch",
+)];
 
 impl Check<'_> {
     pub(super) fn fault(&self, n: usize, fault: &FaultSpec) {

@@ -169,15 +169,24 @@ fn event() -> BoxedStrategy<Event> {
                 event,
             }
         }),
-        (name(), number(), number(), number(), any::<u32>()).prop_map(
-            |(member, cpu_ms, rss_kib, descriptors, processes)| Event::Sample {
-                member,
-                cpu_ms,
-                rss_kib,
-                descriptors,
-                processes,
-            }
-        ),
+        (
+            name(),
+            number(),
+            number(),
+            number(),
+            any::<u32>(),
+            proptest::option::of(number())
+        )
+            .prop_map(
+                |(member, cpu_ms, rss_kib, descriptors, processes, waited_ms)| Event::Sample {
+                    member,
+                    cpu_ms,
+                    rss_kib,
+                    descriptors,
+                    processes,
+                    waited_ms,
+                }
+            ),
         (
             name(),
             number(),
@@ -264,6 +273,7 @@ fn ordinary_lines_of_frequent_kinds_are_taken_apart_without_serde() {
         r#"{"n":10,"at_us":16465,"event":{"reader":{"member":"r1","inc":0,"reader_us":16401,"event":{"type":"heartbeat","state":"new","positions":[{"topic":"orders","partition":0,"offset":5}],"loop_age_ms":null,"claims":{"caught_up":false,"lag":3},"counters":{"callback_errors":0.0}}}}}"#,
         r#"{"n":11,"at_us":16465,"event":{"reader":{"member":"r1","inc":1,"reader_us":16401,"event":{"type":"committed","offsets":[{"topic":"orders","partition":0,"offset":5}]}}}}"#,
         r#"{"n":39,"at_us":265172,"event":{"sample":{"member":"r1","cpu_ms":0,"rss_kib":19872,"descriptors":14,"processes":1}}}"#,
+        r#"{"n":39,"at_us":265172,"event":{"sample":{"member":"r1","cpu_ms":0,"rss_kib":19872,"descriptors":14,"processes":1,"waited_ms":7}}}"#,
         r#"{"n":37,"at_us":257411,"event":{"wire":{"client":"r1","span_us":249170,"requests":{"ApiVersions":6,"Fetch":15},"connects":3,"fetch_offsets":[{"topic":"orders","partition":0,"offset":311}]}}}"#,
         r#"{"n":13,"at_us":18568,"event":{"wire_connection":{"client":"r1","node":1,"change":"opened","count":1}}}"#,
         r#"{"n":14,"at_us":18568,"event":{"wire_group":{"client":"r1","group":"g","change":{"alive":{"generation":2}}}}}"#,

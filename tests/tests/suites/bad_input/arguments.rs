@@ -3,7 +3,7 @@
 use super::bench::Bench;
 
 /// Arguments after `run`, and what must be said of them.
-const BAD_RUNS: [(&[&str], &str); 30] = [
+const BAD_RUNS: [(&[&str], &str); 31] = [
     (
         &["control/idel"],
         "unknown scenario `control/idel` (did you mean `control/idle`?)",
@@ -41,6 +41,10 @@ const BAD_RUNS: [(&[&str], &str); 30] = [
         "cannot be used with",
     ),
     (&["control/idle", "--lock", "lock.txt"], "--reader <READER>"),
+    (
+        &["control/idle", "--link", "toxiproxi"],
+        "possible values: builtin, toxiproxy",
+    ),
     (
         &[
             "control/idle",
@@ -210,4 +214,29 @@ fn argument_that_is_not_text_is_no_panic() {
         .assert_code(3)
         .assert_calm()
         .assert_says("cannot be started");
+}
+
+#[cfg(not(feature = "chaos"))]
+#[test]
+fn link_that_the_program_was_built_without_is_named() {
+    let bench = Bench::new();
+    bench
+        .run([
+            "run",
+            "control/idle",
+            "--reader",
+            "reference-assign",
+            "--link",
+            "toxiproxy",
+        ])
+        .assert_code(2)
+        .assert_complains("this program was built without it (build it with `--features toxiproxy`)");
+    bench.write("brokerfall.toml", "link = \"toxi\"\n");
+    bench
+        .run(["run", "control/idle"])
+        .assert_code(2)
+        .assert_complains("brokerfall.toml:1:8: unknown");
+    bench
+        .run(["doctor"])
+        .assert_says("absent toxiproxy this program was built without the feature");
 }

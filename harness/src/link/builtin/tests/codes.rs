@@ -1,4 +1,4 @@
-//! Every error code that a broker gives to an api, in every version that can be read: it stands on the wire where a
+//! The error codes that brokers give or gave to an api, in every version that can be read: it stands on the wire where a
 //! broker puts it, and the rest of the answer is what a broker sends with it.
 //!
 //! Which codes those are is told by the comments on `FetchResponse`, `ListOffsetsResponse` and so on of Apache Kafka 4.

@@ -19,6 +19,7 @@ use kafka_protocol::protocol::{Decodable, Encodable, StrBytes};
 use super::broker::Broker;
 use super::exchange::{Exchange, Mark, decode, encode};
 use super::request::api;
+use super::rewrite::Addresses;
 use super::{LinkOptions, Shared, ports};
 use crate::history::recorder::Recorder;
 use crate::link::AnswerRule;
@@ -47,9 +48,13 @@ impl Lab {
         let recorder = Recorder::new(Some(&folder.path().join("history.jsonl"))).unwrap();
         let upstream = "127.0.0.1:1".parse().unwrap();
         let brokers = ports::reserve(2).unwrap().into_iter().map(Arc::new).zip(1..);
-        let brokers = brokers.map(|(port, node)| Arc::new(Broker::new(node, upstream, port).unwrap()));
+        let brokers: Vec<_> = brokers
+            .map(|(port, node)| Arc::new(Broker::new(node, upstream, port).unwrap()))
+            .collect();
+        let told = brokers.iter().map(|broker| (broker.node, broker.address));
         let shared = Arc::new(Shared::new(
-            brokers.collect(),
+            Addresses::new(told),
+            brokers,
             recorder,
             LinkOptions {
                 emulated,

@@ -92,7 +92,7 @@ pub(super) async fn ask<R: Request>(
 /// As the cluster's error.
 pub(super) fn direct_error(command: &'static str) -> impl Fn(DirectError) -> ClusterError {
     move |source| ClusterError::Direct {
-        cluster: super::PROCESS,
+        cluster: super::NAME,
         command,
         source,
     }

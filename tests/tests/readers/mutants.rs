@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::driver::{Cluster, Reader, beats, delivered, offsets, raising, start};
+use crate::driver::{Cluster, Reader, TOPIC, beats, delivered, offsets, raising, start};
 use brokerfall_report::protocol::{Callback, Command, How, Kind, Line, On, ReaderEvent};
 use brokerfall_tests::mutants::MUTANTS;
 
@@ -18,11 +18,11 @@ fn reading(name: &str, cluster: &mut Cluster, records: usize) -> Reader {
 
 /// Takes the only broker away until the reader says so, and gives it back.
 fn blip(cluster: &Cluster, reader: &Reader) {
-    cluster.mock.broker_down(1).expect("the mock takes orders");
+    cluster.broker_down(1);
     reader.wait("an error", |event| {
         matches!(event, ReaderEvent::Error { .. }).then_some(())
     });
-    cluster.mock.broker_up(1).expect("the mock takes orders");
+    cluster.broker_up(1);
 }
 
 fn stopped(lines: &[Line]) -> Option<bool> {
@@ -89,7 +89,7 @@ fn table_mutants_keep_deleted_keys_claim_early_and_lie_about_barriers() {
     reader.wait_delivered(2);
     assert_eq!(reader.snapshot(), [("a".to_owned(), Some(1))]);
 
-    cluster.mock.broker_down(1).unwrap();
+    cluster.broker_down(1);
     let mut reader = Reader::started("claims-caught-up-early", Kind::Table, &cluster);
     reader.wait_all("the claim", |lines| {
         let claims = beats(lines).map(|beat| beat.claims.caught_up);
@@ -168,7 +168,7 @@ fn dying_mutants_die_each_in_its_way() {
     let mut cluster = Cluster::new(1, 1);
     let mut reader = reading("exits-with-zero", &mut cluster, 5);
     reader.wait_delivered(5);
-    cluster.mock.broker_down(1).unwrap();
+    cluster.broker_down(1);
     assert_eq!(reader.exit().code(), Some(0));
 }
 
@@ -216,12 +216,12 @@ fn busy_mutants_spin_while_cut_off_and_storm_while_they_catch_up() {
     let reader = reading("spins-while-cut-off", &mut cluster, 5);
     reader.wait_delivered(5);
     let before = cpu_ticks(reader.pid());
-    cluster.mock.broker_down(1).unwrap();
+    cluster.broker_down(1);
     // A correct reader that is cut off uses less than half of this in the whole time that is waited.
     reader.wait_all("a second of CPU time", |_| {
         (cpu_ticks(reader.pid()) - before > 100).then_some(())
     });
-    cluster.mock.broker_up(1).unwrap();
+    cluster.broker_up(1);
     cluster.fill(0, 5);
     reader.wait_delivered(10);
     let before = cpu_ticks(reader.pid());
@@ -232,7 +232,7 @@ fn busy_mutants_spin_while_cut_off_and_storm_while_they_catch_up() {
 
     let mut cluster = Cluster::new(1, 1);
     // Without an answer about the topic it never finds out where it stands.
-    cluster.mock.partition_leader(super::driver::TOPIC, 0, None).unwrap();
+    cluster.mock.partition_leader(TOPIC, 0, None).unwrap();
     let reader = reading("storms-while-catching-up", &mut cluster, 0);
     // TIME_WAIT and live sockets of the storm.
     let port = cluster.mock.bootstrap_servers();

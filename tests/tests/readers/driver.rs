@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ExitStatus, Stdio};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, RwLock};
 use std::time::Duration;
 
 use brokerfall_report::protocol::{
@@ -18,6 +18,9 @@ pub(crate) const LONG: Duration = Duration::from_secs(30);
 
 pub(crate) const TOPIC: &str = "orders";
 
+/// Held shared while a child is started, and alone while a broker goes down.
+static STARTING: RwLock<()> = RwLock::new(());
+
 /// A reader's process and every line that it has sent.
 pub(crate) struct Reader {
     child: Child,
@@ -28,6 +31,7 @@ pub(crate) struct Reader {
 
 impl Reader {
     pub(crate) fn spawn(name: &str) -> Self {
+        let starting = STARTING.read().expect("nobody panics with it");
         let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_mutant"))
             .arg(name)
             .stdin(Stdio::piped())
@@ -46,12 +50,16 @@ impl Reader {
                 seen.1.notify_all();
             }
         });
-        Self {
+        let reader = Self {
             stdin: child.stdin.take(),
             child,
             lines,
             next_id: 0,
-        }
+        };
+        // What it says shows that it runs its program, and has no descriptor of this process any more.
+        reader.wait_all("hello", |lines| (!lines.is_empty()).then_some(()));
+        drop(starting);
+        reader
     }
 
     /// Spawns and starts a reader on the topic.
@@ -207,6 +215,17 @@ impl Cluster {
             producer,
             next_id: 1,
         }
+    }
+
+    /// Takes a broker down. The mock closes its listener and binds the port again at once, and aborts where it cannot; a
+    /// child that is just being started has a copy of every descriptor, the listener's too, until it runs its program.
+    pub(crate) fn broker_down(&self, node: i32) {
+        let _nobody_starts = STARTING.write().expect("nobody panics with it");
+        self.mock.broker_down(node).expect("the mock takes orders");
+    }
+
+    pub(crate) fn broker_up(&self, node: i32) {
+        self.mock.broker_up(node).expect("the mock takes orders");
     }
 
     /// Writes values for these keys, one id each; `None` as value is a tombstone. Returns the last id.

@@ -7,29 +7,32 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use brokerfall_report::history::ClusterInfo;
+use futures::future::join_all;
 use nix::sys::signal::Signal;
 
 use super::topics::{OFFSETS, configs_of, offsets_partition, replicas_of};
 use super::{
-    ASKER, LOOK_EVERY, PROCESS, ProcessCluster, acls, admin, brokers_of, leader_in, metadata_of, refused, settings,
-    until,
+    ASKER, KafkaCluster, LOOK_EVERY, acls, admin, brokers_of, leader_in, metadata_of, refused, settings, until,
 };
 use crate::cluster::{Ability, Cluster, ClusterError, NodeId, Resource, TopicSpec, direct};
 use crate::ports::Port;
 
 #[async_trait]
-impl Cluster for ProcessCluster {
+impl Cluster for KafkaCluster {
     fn info(&self) -> ClusterInfo {
         ClusterInfo {
-            kind: PROCESS.to_owned(),
-            kafka: self.kit.kafka().to_owned(),
+            kind: self.kind.name().to_owned(),
+            kafka: self.kafka(),
             brokers: u32::try_from(self.nodes.len()).unwrap_or(u32::MAX),
             properties: Vec::new(),
         }
     }
 
     fn brokers(&self) -> Vec<(NodeId, SocketAddr)> {
-        self.nodes.iter().map(|node| (node.id, node.oracle())).collect()
+        self.nodes
+            .iter()
+            .map(|node| (node.id(), node.addresses().oracle))
+            .collect()
     }
 
     fn login(&self) -> Option<direct::Login> {
@@ -37,7 +40,10 @@ impl Cluster for ProcessCluster {
     }
 
     fn upstreams(&self) -> Vec<(NodeId, SocketAddr)> {
-        self.nodes.iter().map(|node| (node.id, node.addresses.reader)).collect()
+        self.nodes
+            .iter()
+            .map(|node| (node.id(), node.addresses().reader))
+            .collect()
     }
 
     fn advertised(&self) -> Vec<Arc<Port>> {
@@ -61,9 +67,9 @@ impl Cluster for ProcessCluster {
     }
 
     async fn create_topic(&self, topic: &TopicSpec) -> Result<(), ClusterError> {
-        let all: Vec<NodeId> = self.nodes.iter().map(|node| node.id).collect();
+        let all: Vec<NodeId> = self.nodes.iter().map(|node| node.id()).collect();
         let replicas = replicas_of(topic, &all);
-        let configs = configs_of(topic, self.kit.kafka());
+        let configs = configs_of(topic, &self.kafka());
         self.create(&topic.name, &replicas, &configs).await?;
         for (partition, replicas) in (0..).zip(&replicas) {
             self.until_led(&topic.name, partition, replicas[0]).await?;
@@ -74,59 +80,57 @@ impl Cluster for ProcessCluster {
     /// Brokers elect by themselves, once the dead one's session is over.
     async fn kill_broker(&self, node: NodeId, _election: Duration) -> Result<String, ClusterError> {
         let node = self.node(node)?;
-        let pid = node
-            .pid()
-            .ok_or_else(|| refused(format!("kill broker {}", node.id), "it is down"))?;
+        if !node.is_running() {
+            return Err(refused(format!("kill broker {}", node.id()), "it is down"));
+        }
+        let name = node.name();
         node.end(Signal::SIGKILL).await?;
-        for address in [node.addresses.reader, node.oracle()] {
+        for address in [node.addresses().reader, node.addresses().oracle] {
             direct::refuses(address, LOOK_EVERY).await?;
         }
         Ok(format!(
-            "broker {}: process {pid} was killed and is gone, {} refuses connections",
-            node.id, node.addresses.reader
+            "broker {}: {name} was killed and is gone, {} refuses connections",
+            node.id(),
+            node.addresses().reader
         ))
     }
 
     async fn start_broker(&self, node: NodeId) -> Result<String, ClusterError> {
         let node = self.node(node)?;
         if node.is_running() {
-            return Err(refused(format!("start broker {}", node.id), "it runs"));
+            return Err(refused(format!("start broker {}", node.id()), "it runs"));
         }
-        node.start(&self.kit).await?;
-        self.until_named(node, &[node.id]).await?;
+        node.start().await?;
+        self.until_named(node, &[node.id()]).await?;
         Ok(format!(
-            "broker {}: process {} serves at {}",
-            node.id,
-            node.pid().unwrap_or_default(),
-            node.addresses.reader
+            "broker {}: {} serves at {}",
+            node.id(),
+            node.name(),
+            node.addresses().reader
         ))
     }
 
     async fn pause_broker(&self, node: NodeId) -> Result<String, ClusterError> {
         let node = self.node(node)?;
-        node.set_paused(true).await?;
-        Ok(format!(
-            "broker {}: process {} is stopped (state T)",
-            node.id,
-            node.pid().unwrap_or_default()
-        ))
+        let seen = node.set_paused(true).await?;
+        Ok(format!("broker {}: {} {seen}", node.id(), node.name()))
     }
 
     async fn resume_broker(&self, node: NodeId) -> Result<String, ClusterError> {
         let node = self.node(node)?;
-        node.set_paused(false).await?;
-        self.until_named(node, &[node.id]).await?;
+        let seen = node.set_paused(false).await?;
+        self.until_named(node, &[node.id()]).await?;
         Ok(format!(
-            "broker {}: process {} runs on and answers Metadata",
-            node.id,
-            node.pid().unwrap_or_default()
+            "broker {}: {} {seen} and answers Metadata",
+            node.id(),
+            node.name()
         ))
     }
 
     async fn delete_records(&self, topic: &str, partition: u32, before: u64) -> Result<String, ClusterError> {
         let index = i32::try_from(partition).unwrap_or(i32::MAX);
         let leader = self.leader(topic, partition).await?;
-        let start = admin::delete_records(self.node(leader)?.oracle(), topic, index, before).await?;
+        let start = admin::delete_records(self.node(leader)?.addresses().oracle, topic, index, before).await?;
         Ok(format!(
             "DeleteRecords moved the log start of {topic}-{partition} to {start}"
         ))
@@ -141,10 +145,10 @@ impl Cluster for ProcessCluster {
         let what = format!("that no broker knows topic {topic}");
         until(&what, || async {
             for node in self.nodes.iter().filter(|node| node.answers()) {
-                let metadata = metadata_of(node.oracle(), &[topic.to_owned()]).await?;
+                let metadata = metadata_of(node.addresses().oracle, &[topic.to_owned()]).await?;
                 let code = metadata.topics.first().map(|topic| topic.error_code);
                 if code != Some(admin::code::UNKNOWN_TOPIC_OR_PARTITION) {
-                    let answer = format!("broker {} answers code {code:?}", node.id);
+                    let answer = format!("broker {} answers code {code:?}", node.id());
                     return Err(refused(what.clone(), &answer));
                 }
             }
@@ -166,7 +170,7 @@ impl Cluster for ProcessCluster {
 
     fn live(&self) -> Vec<NodeId> {
         let running = self.nodes.iter().filter(|node| node.is_running());
-        running.map(|node| node.id).collect()
+        running.map(|node| node.id()).collect()
     }
 
     async fn move_leader(&self, topic: &str, partition: u32, to: NodeId) -> Result<String, ClusterError> {
@@ -260,9 +264,9 @@ impl Cluster for ProcessCluster {
     }
 
     async fn shutdown(&self) {
-        // What stays is killed by the watchdog at the end.
+        // What stays is ended by the watchdog at the end, or by the sweep of the next start.
         let _ = self.end_by(Signal::SIGKILL).await;
-        // OK to leave to the watchdog: it was told of the folder.
-        let _ = tokio::fs::remove_dir_all(self.folder.path()).await;
+        join_all(self.nodes.iter().map(|node| node.clear())).await;
+        self.ground.clear().await;
     }
 }

@@ -6,7 +6,7 @@ use brokerfall_report::protocol::{
     ArmCallback, Callback, Command, How, Kind, On, Raise, ReaderEvent, Reset, ResetCause, Times,
 };
 
-use super::driver::{Cluster, Reader, beats, delivered, offsets, start};
+use crate::driver::{Cluster, Reader, beats, delivered, offsets, start};
 
 const STORED: &str = "reference-table-stored";
 

@@ -1,0 +1,78 @@
+//! Apache Kafka in containers: the cluster through its public interface, and the program on it. Needs a Docker engine and the
+//! image on it (`just image` builds one, KAFKA_IMAGE names it); where either is missing the tests skip and say so, but not
+//! on CI. Run with `cargo test -p brokerfall-tests --features chaos --test container`.
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    reason = "helpers of tests panic as tests do, what is skipped is shown, and nothing is judged by these clocks"
+)]
+
+#[path = "../process/cluster.rs"]
+mod cluster;
+mod machine;
+mod verdicts;
+
+use std::path::Path;
+use std::time::Duration;
+
+use brokerfall::cluster::ClusterKind;
+use brokerfall::cluster::clusters::Starters;
+use brokerfall::cluster::container::Engine;
+use brokerfall::cluster::kafka::KafkaCluster;
+
+/// Long enough for a starved machine, short enough for a person.
+const SOON: Duration = Duration::from_secs(60);
+
+/// What the tests of `cluster.rs` run on here.
+const KIND: ClusterKind = ClusterKind::Container;
+
+/// Last words of a broker that was killed from outside.
+const KILLED: &str = "ended with exit code 137";
+
+/// The program as users run it.
+fn program() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_brokerfall-under-test"))
+}
+
+/// The engine, with the image on it; `None` (said aloud) where this machine has none.
+async fn engine() -> Option<Engine> {
+    match Engine::find(None).await {
+        Ok(engine) => Some(engine),
+        Err(cause) if cause.is_missing() && std::env::var_os("CI").is_none() => {
+            println!("skipped: {cause}");
+            None
+        }
+        Err(cause) => panic!("{cause}"),
+    }
+}
+
+/// A cluster, where there is an engine.
+async fn start(brokers: u32) -> Option<KafkaCluster> {
+    Some(engine().await?.start(brokers).await.unwrap())
+}
+
+/// What starts it for runs.
+async fn starters() -> Option<Starters> {
+    Some(Starters {
+        kit: None,
+        engine: Some(engine().await?),
+    })
+}
+
+/// Waits until `look` finds something.
+async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let looking = async {
+        let mut ticks = tokio::time::interval(Duration::from_millis(5));
+        loop {
+            ticks.tick().await;
+            if let Some(found) = look().await {
+                return found;
+            }
+        }
+    };
+    match tokio::time::timeout(SOON, looking).await {
+        Ok(found) => found,
+        Err(_) => panic!("{what} did not come true within {SOON:?}"),
+    }
+}
