@@ -1,9 +1,9 @@
 //! Clusters: what a reader reads from, and what broker faults strike.
 //!
 //! One trait; [`mock`] is the embedded default, [`kafka`] is Apache Kafka itself, run by [`process`] or by [`container`],
-//! [`clusters`] brings any of them up for a run and takes it back; [`direct`] is how harness and oracle speak to a broker's direct listener. What a plan needs and a
-//! cluster lacks is asked before anything starts (`scenario/needs.rs`). Deliberately not here:
-//! anything between reader and broker (that is `link`), and anything that reads the log (that is `oracle`).
+//! [`clusters`] brings any of them up for a run and takes it back; [`direct`] is how harness and oracle speak to a broker's
+//! direct listener. What a plan needs and a cluster lacks is asked before anything starts (`scenario/needs.rs`). Deliberately
+//! not here: anything between reader and broker (that is `link`), and anything that reads the log (that is `oracle`).
 
 pub mod clusters;
 pub mod container;
