@@ -3,8 +3,7 @@
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
-    clippy::disallowed_methods,
-    reason = "helpers of tests panic as tests do, what is prepared is shown, and nothing is judged by these clocks"
+    reason = "helpers of tests panic as tests do, and what is prepared is shown"
 )]
 
 mod cluster;
