@@ -5,7 +5,7 @@
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 
-version=$(sed -n 's/^pub const KAFKA: &str = "\(.*\)";$/\1/p' "$here/../src/cluster/process.rs")
+version=$(sed -n 's/^pub const KAFKA: &str = "\(.*\)";$/\1/p' "$here/../src/cluster/process/mod.rs")
 if [ -n "${KAFKA_HOME:-}" ]; then
   jars=$KAFKA_HOME/libs
 else

@@ -4,6 +4,8 @@ use std::io::Write;
 
 use brokerfall_report::render::escape;
 
+use crate::cluster::direct::Login;
+
 /// Writes a result. A reader that closes the pipe early (`| head`) is no failure of ours.
 pub(crate) fn out(text: &str) {
     let _ = writeln!(std::io::stdout().lock(), "{text}");
@@ -29,8 +31,11 @@ pub(crate) fn error(error: &dyn std::error::Error) {
 }
 
 /// `--keep-up`: what stays up, and how to end it.
-pub(crate) fn kept_up(link: &str, direct: &str) {
+pub(crate) fn kept_up(link: &str, direct: &str, login: Option<Login>) {
+    let login = login.map_or_else(String::new, |Login { user, password }| {
+        format!(" (SASL/PLAIN, user {user}, password {password})")
+    });
     note(&format!(
-        "kept up: the link listens on {link}, the brokers on {direct}; Ctrl-C takes everything down and ends the suite"
+        "kept up: the link listens on {link}, the brokers on {direct}{login}; Ctrl-C takes everything down and ends the suite"
     ));
 }

@@ -14,9 +14,11 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use kafka_protocol::ResponseError;
 use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
 use kafka_protocol::messages::{
-    ApiKey, FindCoordinatorRequest, MetadataRequest, MetadataResponse, RequestHeader, ResponseHeader, TopicName,
+    ApiKey, FindCoordinatorRequest, MetadataRequest, MetadataResponse, RequestHeader, ResponseHeader,
+    SaslAuthenticateRequest, SaslHandshakeRequest, TopicName,
 };
 use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion, Request, StrBytes};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -39,6 +41,42 @@ const PROBE_WITHIN: Duration = Duration::from_millis(50);
 /// Last version that is not flexible.
 const FIND_COORDINATOR_VERSION: i16 = 2;
 
+/// The one after which the login itself is framed as a request.
+const SASL_HANDSHAKE_VERSION: i16 = 1;
+
+/// Last version that is not flexible.
+const SASL_AUTHENTICATE_VERSION: i16 = 1;
+
+/// Who asks: its `client.id`, and its login where the listener wants one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Asker {
+    client: &'static str,
+    login: Option<Login>,
+}
+
+/// A user and password for SASL/PLAIN.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Login {
+    /// User, `User:NAME` as a principal.
+    pub user: &'static str,
+    /// Password.
+    pub password: &'static str,
+}
+
+impl Asker {
+    /// The same client, logging in.
+    #[must_use]
+    pub const fn new(client: &'static str, login: Option<Login>) -> Self {
+        Self { client, login }
+    }
+}
+
+impl From<&'static str> for Asker {
+    fn from(client: &'static str) -> Self {
+        Self::new(client, None)
+    }
+}
+
 /// One connection to a direct listener, one request at a time.
 #[derive(Debug)]
 pub struct DirectConnection {
@@ -51,24 +89,60 @@ pub struct DirectConnection {
 }
 
 impl DirectConnection {
-    /// Connects, as the client named `client`.
+    /// Connects, and logs in where the asker has a login.
     ///
     /// # Errors
-    /// [`DirectError::Connect`].
-    pub async fn open(address: SocketAddr, client: &'static str, within: Duration) -> Result<Self, DirectError> {
+    /// [`DirectError::Connect`], [`DirectError::Login`].
+    pub async fn open(address: SocketAddr, asker: impl Into<Asker>, within: Duration) -> Result<Self, DirectError> {
+        let Asker { client, login } = asker.into();
+        let deadline = tokio::time::Instant::now() + within;
         let connected = match tokio::time::timeout(within, TcpStream::connect(address)).await {
             Ok(connected) => connected,
             Err(_) => Err(std::io::ErrorKind::TimedOut.into()),
         };
         let opened = connected.and_then(|stream| stream.set_nodelay(true).map(|()| stream));
         let stream = opened.map_err(|source| DirectError::Connect { address, source })?;
-        Ok(Self {
+        let mut connection = Self {
             address,
             stream,
             client: StrBytes::from_static_str(client),
             correlation: 0,
             between_requests: true,
-        })
+        };
+        if let Some(login) = login {
+            let left = deadline.saturating_duration_since(tokio::time::Instant::now());
+            connection.log_in(login, left).await.map_err(|cause| match cause {
+                // Whatever was to be asked has not been sent.
+                DirectError::Lost { source, .. } => DirectError::Connect { address, source },
+                cause => cause,
+            })?;
+        }
+        Ok(connection)
+    }
+
+    /// SASL/PLAIN: the mechanism is agreed on, then user and password are sent.
+    async fn log_in(&mut self, login: Login, within: Duration) -> Result<(), DirectError> {
+        let address = self.address;
+        let refused = |code: i16, said: Option<&str>| {
+            let name = ResponseError::try_from_code(code).map_or_else(String::new, |error| format!("{error:?}: "));
+            DirectError::Login {
+                address,
+                user: login.user,
+                reason: format!("{name}{}", said.unwrap_or("no more is said")),
+            }
+        };
+        let handshake = SaslHandshakeRequest::default().with_mechanism(StrBytes::from_static_str("PLAIN"));
+        let answer = self.ask(SASL_HANDSHAKE_VERSION, &handshake, within).await?;
+        if answer.error_code != 0 {
+            return Err(refused(answer.error_code, None));
+        }
+        let words = format!("\0{}\0{}", login.user, login.password);
+        let authenticate = SaslAuthenticateRequest::default().with_auth_bytes(Bytes::from(words));
+        let answer = self.ask(SASL_AUTHENTICATE_VERSION, &authenticate, within).await?;
+        match answer.error_code {
+            0 => Ok(()),
+            code => Err(refused(code, answer.error_message.as_deref())),
+        }
     }
 
     /// Whether another request may be sent: nothing is in flight and the broker has not closed the connection.
@@ -171,12 +245,12 @@ async fn exchange(stream: &mut TcpStream, frame: &[u8]) -> std::io::Result<Bytes
 /// Those of [`DirectConnection::open`] and [`DirectConnection::ask`].
 pub async fn ask<R: Request>(
     address: SocketAddr,
-    client: &'static str,
+    asker: impl Into<Asker>,
     version: i16,
     request: &R,
     within: Duration,
 ) -> Result<R::Response, DirectError> {
-    let mut connection = DirectConnection::open(address, client, within).await?;
+    let mut connection = DirectConnection::open(address, asker, within).await?;
     connection.ask(version, request, within).await
 }
 
@@ -186,7 +260,7 @@ pub async fn ask<R: Request>(
 /// Those of [`DirectConnection::open`] and [`DirectConnection::ask`].
 pub async fn metadata(
     address: SocketAddr,
-    client: &'static str,
+    asker: impl Into<Asker>,
     topics: &[String],
     within: Duration,
 ) -> Result<MetadataResponse, DirectError> {
@@ -197,7 +271,7 @@ pub async fn metadata(
     let request = MetadataRequest::default()
         .with_topics(if topics.is_empty() { None } else { Some(wanted) })
         .with_allow_auto_topic_creation(false);
-    ask(address, client, METADATA_VERSION, &request, within).await
+    ask(address, asker, METADATA_VERSION, &request, within).await
 }
 
 /// Asks one broker which node coordinates a group; `None` while none does.
@@ -206,12 +280,12 @@ pub async fn metadata(
 /// Those of [`DirectConnection::open`] and [`DirectConnection::ask`].
 pub async fn coordinator(
     address: SocketAddr,
-    client: &'static str,
+    asker: impl Into<Asker>,
     group: &str,
     within: Duration,
 ) -> Result<Option<NodeId>, DirectError> {
     let request = FindCoordinatorRequest::default().with_key(StrBytes::from_string(group.to_owned()));
-    let answer = ask(address, client, FIND_COORDINATOR_VERSION, &request, within).await?;
+    let answer = ask(address, asker, FIND_COORDINATOR_VERSION, &request, within).await?;
     Ok((answer.error_code == 0).then_some(answer.node_id.0))
 }
 
@@ -259,6 +333,16 @@ pub enum DirectError {
         #[source]
         source: std::io::Error,
     },
+    /// The broker let nobody in; nothing was sent but the login.
+    #[error("the broker at {address} refused the login of `{user}`: {reason}")]
+    Login {
+        /// Direct address.
+        address: SocketAddr,
+        /// Who wanted in.
+        user: &'static str,
+        /// What the broker said.
+        reason: String,
+    },
     /// The request was sent, at least in part, and no answer came.
     #[error("no answer to {api} from the broker at {address}")]
     Lost {
@@ -300,7 +384,10 @@ impl DirectError {
 
     /// True when the broker cannot have seen the request.
     pub fn never_sent(&self) -> bool {
-        matches!(self, DirectError::Connect { .. } | DirectError::Unencodable { .. })
+        matches!(
+            self,
+            DirectError::Connect { .. } | DirectError::Login { .. } | DirectError::Unencodable { .. }
+        )
     }
 }
 

@@ -1,9 +1,9 @@
 //! Clusters: what a reader reads from, and what broker faults strike.
 //!
 //! One trait; [`mock`] is the embedded default, [`kafka`] is Apache Kafka itself, run by [`process`] or by [`container`],
-//! [`clusters`] brings any of them up for a run and takes it back; [`direct`] is how harness and oracle speak to a broker's direct listener. What a plan needs and a
-//! cluster lacks is asked before anything starts (`scenario/needs.rs`). Deliberately not here:
-//! anything between reader and broker (that is `link`), and anything that reads the log (that is `oracle`).
+//! [`clusters`] brings any of them up for a run and takes it back; [`direct`] is how harness and oracle speak to a broker's
+//! direct listener. What a plan needs and a cluster lacks is asked before anything starts (`scenario/needs.rs`). Deliberately
+//! not here: anything between reader and broker (that is `link`), and anything that reads the log (that is `oracle`).
 
 pub mod clusters;
 pub mod container;
@@ -54,6 +54,39 @@ pub enum Ability {
     PauseBroker,
     /// Delete the oldest records of a log without writing to it.
     DeleteRecords,
+    /// Delete the oldest records of a log by itself, as a topic's settings have it.
+    Retention,
+    /// Delete a topic.
+    DeleteTopic,
+    /// Take a reader's right to read away, and give it back.
+    DenyRead,
+}
+
+/// What readers may be kept from reading.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Resource {
+    /// A topic.
+    Topic(String),
+    /// A consumer group: its members may not join, stay or commit.
+    Group(String),
+}
+
+impl Resource {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        match self {
+            Resource::Topic(name) | Resource::Group(name) => name,
+        }
+    }
+}
+
+impl std::fmt::Display for Resource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Resource::Topic(name) => write!(f, "topic {name}"),
+            Resource::Group(name) => write!(f, "group {name}"),
+        }
+    }
 }
 
 /// A running cluster.
@@ -72,6 +105,11 @@ pub trait Cluster: Send + Sync {
             .map(|(_, address)| address.to_string())
             .collect::<Vec<_>>()
             .join(",")
+    }
+
+    /// What its direct listeners want to be told before they answer; `None` where they ask nobody.
+    fn login(&self) -> Option<direct::Login> {
+        None
     }
 
     /// What the link stands in front of, in order of node id: the listeners for readers.
@@ -143,6 +181,40 @@ pub trait Cluster: Send + Sync {
     /// [`ClusterError::Refused`] when the log ends before it, or without [`Ability::DeleteRecords`].
     async fn delete_records(&self, topic: &str, partition: u32, before: u64) -> Result<String, ClusterError> {
         Err(self.cannot(format!("delete {topic}-{partition} below {before}")))
+    }
+
+    /// Changes a setting of a topic that stands, both named as Kafka does; without a value it is as if it had never been set.
+    /// Brokers hear of it within moments, and act when their timers fire.
+    ///
+    /// # Errors
+    /// [`ClusterError::Refused`] without [`Ability::Retention`], or for a setting that the cluster does not take.
+    async fn set_topic(&self, topic: &str, setting: &'static str, _value: Option<u64>) -> Result<(), ClusterError> {
+        Err(self.cannot(format!("set {setting} of {topic}")))
+    }
+
+    /// Deletes a topic with all that stands in it. Returns when no broker knows it any more.
+    ///
+    /// # Errors
+    /// [`ClusterError::Refused`] without [`Ability::DeleteTopic`]; [`ClusterError::TimedOut`] when a broker goes on naming it.
+    async fn delete_topic(&self, topic: &str) -> Result<String, ClusterError> {
+        Err(self.cannot(format!("delete topic {topic}")))
+    }
+
+    /// Denies readers READ on something; whatever else they may do stays as it was. The oracle is not touched. Returns when
+    /// every broker refuses a reader, with what it was told.
+    ///
+    /// # Errors
+    /// [`ClusterError::Refused`] without [`Ability::DenyRead`]; [`ClusterError::TimedOut`] when a broker goes on serving.
+    async fn deny_read(&self, resource: &Resource) -> Result<String, ClusterError> {
+        Err(self.cannot(format!("deny READ on {resource}")))
+    }
+
+    /// Takes [`Cluster::deny_read`] back. Returns when no broker refuses a reader.
+    ///
+    /// # Errors
+    /// As for [`Cluster::deny_read`].
+    async fn allow_read(&self, resource: &Resource) -> Result<String, ClusterError> {
+        Err(self.cannot(format!("allow READ on {resource}")))
     }
 
     /// The answer to what it cannot do.

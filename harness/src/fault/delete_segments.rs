@@ -1,13 +1,18 @@
 //! delete-segments: retention deletes the oldest part of a log.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use super::{Fault, FaultError, Heal, Injected, place};
+use super::{Fault, FaultError, Heal, Injected, PROOF, place};
 use crate::cluster::Ability;
 use crate::run::rig::Rig;
 
-/// `delete-segments = { topic = "orders" }`.
+/// How often the log start is looked at while retention is awaited: brokers look every 500 ms.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// `delete-segments = { topic = "orders", by = "retention-ms" }`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct DeleteSegments {
@@ -21,6 +26,33 @@ pub struct DeleteSegments {
     /// default 1.
     #[serde(default = "one")]
     pub past_reader_by: u64,
+    /// What makes the broker delete; default a request.
+    #[serde(default)]
+    pub by: By,
+}
+
+/// What makes a broker delete.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum By {
+    /// It is asked to (DeleteRecords).
+    #[default]
+    Request,
+    /// The topic may be no larger than a byte (`retention.bytes`): every segment but the active one goes.
+    RetentionBytes,
+    /// Records may be no older than a millisecond (`retention.ms`): all of them go.
+    RetentionMs,
+}
+
+impl By {
+    /// The topic's setting, as Kafka names it, that has it so; `None` for a request.
+    fn setting(self) -> Option<&'static str> {
+        match self {
+            By::Request => None,
+            By::RetentionBytes => Some("retention.bytes"),
+            By::RetentionMs => Some("retention.ms"),
+        }
+    }
 }
 
 fn one() -> u64 {
@@ -40,8 +72,12 @@ impl Fault for DeleteSegments {
         } else {
             ("records", "are")
         };
+        let by = self
+            .by
+            .setting()
+            .map_or_else(String::new, |setting| format!("by {setting}, "));
         format!(
-            "delete the start of {place} until {} {records} past what the reader fetched {are} gone",
+            "{by}delete the start of {place} until {} {records} past what the reader fetched {are} gone",
             self.past_reader_by
         )
     }
@@ -54,16 +90,17 @@ impl Fault for DeleteSegments {
         let (topic, partitions) = rig.chosen(self.topic.as_deref(), self.partition);
         let mark = rig.mark();
         let mut proofs = Vec::new();
+        let mut awaited = Vec::new();
         for &partition in &partitions {
             let before = rig.oracle.watermarks(&topic, partition).await?;
-            // What the reader asked for last, or where it stands: a fetch in flight may be ahead of what was delivered.
-            let reader = rig.recorder.with(|facts| {
-                facts
-                    .max_fetch_offset(&topic, partition)
-                    .max(facts.position(&topic, partition))
-                    .unwrap_or(before.0)
-            });
+            let reader = standing(rig, &topic, partition).unwrap_or(before.0);
             let wanted = reader + self.past_reader_by;
+            if self.by.setting().is_some() {
+                // What the oracle has not read before it is gone, nobody could tell of afterwards.
+                rig.oracle.scan(&topic, partition).await?;
+                awaited.push((partition, before.0, reader, wanted));
+                continue;
+            }
             if rig.cluster.can(Ability::DeleteRecords) {
                 delete(rig, &topic, partition, wanted).await?;
             } else {
@@ -82,6 +119,9 @@ impl Fault for DeleteSegments {
                 "log start of {topic}-{partition} moved from {} to {}, past the reader at {reader}",
                 before.0, after.0
             ));
+        }
+        if let Some(setting) = self.by.setting() {
+            proofs.extend(expire(rig, &topic, setting, &awaited).await?);
         }
         let (watched, struck) = (topic.clone(), partitions.clone());
         Ok(Injected {
@@ -103,6 +143,77 @@ impl Fault for DeleteSegments {
             heal: Box::new(Deleted {}),
         })
     }
+}
+
+/// Has retention delete by itself: the topic's setting is changed, and changed back once every log start has moved as far as
+/// is wanted. Each of `awaited` is a partition, its log start, where the reader stands, and what the log start must reach.
+async fn expire(
+    rig: &Rig,
+    topic: &str,
+    setting: &'static str,
+    awaited: &[(u32, u64, u64, u64)],
+) -> Result<Vec<String>, FaultError> {
+    rig.cluster.set_topic(topic, setting, Some(1)).await?;
+    let moved = until_moved(rig, topic, setting, awaited).await;
+    // Whatever came of it: what is written from here on is to stay.
+    let planned = rig.plan.topics.iter().find(|planned| planned.name == topic);
+    let retention = planned.and_then(|planned| planned.retention);
+    let before = retention.and_then(|retention| match setting {
+        "retention.bytes" => retention.bytes,
+        _ => retention.ms,
+    });
+    rig.cluster.set_topic(topic, setting, before).await?;
+    moved
+}
+
+/// What the reader asked for last, or where it stands: a fetch in flight may be ahead of what was delivered.
+fn standing(rig: &Rig, topic: &str, partition: u32) -> Option<u64> {
+    rig.recorder.with(|facts| {
+        let fetched = facts.max_fetch_offset(topic, partition);
+        fetched.max(facts.position(topic, partition))
+    })
+}
+
+async fn until_moved(
+    rig: &Rig,
+    topic: &str,
+    setting: &str,
+    awaited: &[(u32, u64, u64, u64)],
+) -> Result<Vec<String>, FaultError> {
+    let deadline = tokio::time::Instant::now() + PROOF;
+    let mut proofs = Vec::new();
+    for &(partition, before, reader, wanted) in awaited {
+        loop {
+            let (start, end) = rig.oracle.watermarks(topic, partition).await?;
+            if start >= wanted {
+                // Retention takes its time, and a reader that reads on may have come past all that it took.
+                rig.link.flush();
+                let reader = standing(rig, topic, partition).unwrap_or(reader);
+                if reader >= start {
+                    return Err(FaultError::NotProven {
+                        what: format!("that {setting} moved the log start of {topic}-{partition} past the reader"),
+                        seen: format!("the log starts at {start}, and the reader had come to {reader} meanwhile"),
+                    });
+                }
+                proofs.push(format!(
+                    "{setting} = 1, and no request, moved the log start of {topic}-{partition} from {before} to {start} of \
+                     {end}, past the reader at {reader}"
+                ));
+                break;
+            }
+            if tokio::time::Instant::now() >= deadline {
+                return Err(FaultError::NotProven {
+                    what: format!("that {setting} moved the log start of {topic}-{partition} past {wanted}"),
+                    seen: format!(
+                        "it moved from {before} to {start} of {end} within {PROOF:?} (only whole segments go: set \
+                         `segment-bytes`, or write more)"
+                    ),
+                });
+            }
+            crate::before_the_next_look(LOOK_EVERY).await;
+        }
+    }
+    Ok(proofs)
 }
 
 /// Deletes what stands below an offset. Where the log ends before it, as that of a reader that has read everything, records

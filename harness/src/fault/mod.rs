@@ -21,6 +21,7 @@ pub mod absent_topic;
 pub mod add_partitions;
 pub mod answer_error;
 pub mod delete_segments;
+pub mod deny_acl;
 pub mod kill_broker;
 pub mod kill_reader;
 pub mod move_coordinator;
@@ -29,6 +30,7 @@ pub mod panic_callback;
 pub mod partition;
 pub mod pause_broker;
 pub mod pause_reader;
+pub mod recreate_topic;
 
 /// A fault as a scenario names it: `do = { kill-broker = { broker = "leader" } }`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -58,6 +60,10 @@ pub enum FaultSpec {
     MoveLeader(move_leader::MoveLeader),
     /// Another broker coordinates the group.
     MoveCoordinator(move_coordinator::MoveCoordinator),
+    /// An ACL denies the reader READ.
+    DenyAcl(deny_acl::DenyAcl),
+    /// A topic is deleted and created anew.
+    RecreateTopic(recreate_topic::RecreateTopic),
 }
 
 /// Which brokers a fault strikes, chosen at the moment of injection.
@@ -201,6 +207,8 @@ impl FaultSpec {
             FaultSpec::AddPartitions(fault) => fault,
             FaultSpec::MoveLeader(fault) => fault,
             FaultSpec::MoveCoordinator(fault) => fault,
+            FaultSpec::DenyAcl(fault) => fault,
+            FaultSpec::RecreateTopic(fault) => fault,
         }
     }
 }

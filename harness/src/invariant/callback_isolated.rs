@@ -73,7 +73,7 @@ pub(super) fn judge(facts: &Facts) -> Outcome {
     }
     if owed::tells_records(facts) {
         for scope in owed::scopes(facts) {
-            for (topic, partition, of) in facts.partitions() {
+            for (topic, partition, of) in facts.incarnations() {
                 let given = owed::Given::new(facts, &scope, topic, partition, of);
                 let missing = given.missing(&given.ids(|_| true));
                 if !missing.ids.is_empty() {

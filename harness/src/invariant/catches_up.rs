@@ -32,6 +32,8 @@ pub(super) fn judge(facts: &Facts) -> Outcome {
     for target in &targets {
         match reached_at(facts, target, since, until) {
             Some(us) => last_us = last_us.max(us),
+            // What stood there then cannot be reached any more.
+            None if facts.gone_at(&target.topic, target.partition, since).is_some() => {}
             None => {
                 waiting.push((target.topic.as_str(), target.partition));
                 open.push(format!(

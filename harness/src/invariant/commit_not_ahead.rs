@@ -27,12 +27,12 @@ pub(super) fn judge(facts: &Facts) -> Outcome {
     let Some(scope) = scopes.first() else {
         return undecided("no reader was started");
     };
-    for (topic, partition, of) in facts.partitions() {
+    for (topic, partition, of) in facts.incarnations() {
         let given = owed::Given::new(facts, scope, topic, partition, of);
         let from = given.owed_from();
         let mut commits: Vec<_> = commits
             .iter()
-            .filter(|c| c.topic == topic && c.partition == partition)
+            .filter(|c| c.topic == topic && c.partition == partition && of.stood(c.at))
             .collect();
         commits.sort_by_key(|commit| commit.at.us);
         let mut given_by_then = given.by_time();

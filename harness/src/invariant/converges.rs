@@ -66,10 +66,19 @@ pub(super) fn judge(facts: &Facts) -> Outcome {
     }
     let mut expected: BTreeMap<String, Last> = BTreeMap::new();
     let mut written = BTreeMap::new();
-    for (t, partition, of) in facts.partitions().filter(|(t, ..)| *t == topic) {
-        debug_assert_eq!(t, topic);
-        fold(&of.log, generator, partition, snapshot.asked.n, &mut expected);
-        written.insert(partition, ids_written(&of.log));
+    for (_, partition, of) in facts.incarnations().filter(|(t, ..)| *t == topic) {
+        if of.until.is_some() {
+            let mut gone = BTreeMap::new();
+            fold(&of.log, generator, partition, snapshot.asked.n, &mut gone);
+            // The topic was deleted, with all that stood in it.
+            expected.extend(gone.into_iter().map(|(key, last)| (key, Last { live: false, ..last })));
+        } else {
+            fold(&of.log, generator, partition, snapshot.asked.n, &mut expected);
+        }
+        let ids: &mut RunSet = written.entry(partition).or_default();
+        for (first, last) in ids_written(&of.log).runs() {
+            ids.insert(first, last);
+        }
     }
     let differences = compare(
         &expected,

@@ -33,7 +33,7 @@ pub(super) fn judge(facts: &Facts) -> Outcome {
         return undecided("no record was delivered");
     }
     let (mut lost, mut untold, mut events) = (0u64, Vec::new(), Vec::new());
-    for (topic, partition, of) in facts.partitions() {
+    for (topic, partition, of) in facts.incarnations() {
         let mut hidden = RunSet::default();
         for gap in owed::gaps(facts, topic, partition, of) {
             lost = lost.saturating_add(gap.last - gap.first + 1);

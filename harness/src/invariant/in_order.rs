@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use brokerfall_report::verdict::{FailureKind, Outcome};
 
 use super::{held, not_applicable, of_kind, owed, undecided, violated};
-use crate::history::facts::{Facts, Moment, NEUTRAL, RunSet, Segment};
+use crate::history::facts::{Facts, Moment, NEUTRAL, Partition, RunSet, Segment};
 
 /// What the link or the oracle saw is stamped by another clock than what the reader says. The reader's own reports need
 /// no slack: adapters flush records before every other event, so that their order is exact.
@@ -23,8 +23,8 @@ pub(super) fn judge(facts: &Facts) -> Outcome {
         return not_applicable("records.ids or records.offsets");
     }
     let (mut events, mut texts, mut duplicates) = (Vec::new(), Vec::new(), 0u64);
-    for (topic, partition, _) in facts.partitions() {
-        let steps = steps(facts, topic, partition);
+    for (topic, partition, of) in facts.incarnations() {
+        let steps = steps(facts, topic, partition, of);
         duplicates = duplicates.saturating_add(steps.duplicates);
         if let Some(step) = steps.back.iter().find(|step| step.fresh.is_some()) {
             events.extend([step.before.n, step.at.n]);
@@ -83,11 +83,8 @@ pub(super) struct Steps {
 }
 
 /// Follows each life through one partition.
-pub(super) fn steps(facts: &Facts, topic: &str, partition: u32) -> Steps {
+pub(super) fn steps(facts: &Facts, topic: &str, partition: u32, of: &Partition) -> Steps {
     let mut steps = Steps::default();
-    let Some(of) = facts.partition(topic, partition) else {
-        return steps;
-    };
     let end = facts.end();
     let mut lives: BTreeMap<usize, (RunSet, Option<(u64, Moment)>)> = BTreeMap::new();
     let mut group = RunSet::default();

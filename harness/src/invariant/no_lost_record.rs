@@ -1,7 +1,7 @@
 //! `no_lost_record`: every acknowledged record that an oracle scan made after the reader passed it still found is
 //! delivered to some instance (of a table or a reader of assigned partitions: to the patient, which started anew).
 //!
-//! Compacted, expired and truncated records are not owed. A reader that starts at the log end owes nothing older; a
+//! Compacted, expired and truncated records are not owed, nor those of a topic that was deleted before it was created anew. A reader that starts at the log end owes nothing older; a
 //! later jump to the end owes all that was there, unless its manifest declares `skips = "reset"`. Records above the
 //! position are lag, not loss.
 
@@ -20,11 +20,12 @@ pub(super) fn judge(facts: &Facts) -> Outcome {
     let (mut events, mut texts, mut lost) = (Vec::new(), Vec::new(), 0u64);
     let (mut unread, mut unscanned) = (0u64, Vec::new());
     for scope in owed::scopes(facts) {
-        for (topic, partition, of) in facts.partitions() {
+        for (topic, partition, of) in facts.incarnations() {
             let given = owed::Given::new(facts, &scope, topic, partition, of);
             let missing = given.missing(&given.ids(|_| true));
             unread = unread.saturating_add(missing.unread);
-            if missing.undecided {
+            // A log that is gone could not be read any more; what was read of it until then decides.
+            if missing.undecided && of.until.is_none() {
                 unscanned.push(format!("{topic}-{partition}"));
             }
             let Some(first) = missing.ids.first() else { continue };

@@ -15,7 +15,7 @@ pub(super) fn judge(facts: &Facts) -> Outcome {
     }
     let end = facts.end();
     let (mut events, mut texts) = (Vec::new(), Vec::new());
-    for (topic, partition, of) in facts.partitions() {
+    for (topic, partition, of) in facts.incarnations() {
         let written = written(&of.log);
         // A history that was cut off may lack the acknowledgement of its last records.
         let judged_to = if facts.closed().is_some() {

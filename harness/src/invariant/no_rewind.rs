@@ -8,12 +8,12 @@ use brokerfall_report::verdict::{FailureKind, Outcome};
 
 use super::in_order::{excused, steps};
 use super::{held, not_applicable, of_kind, owed, undecided, violated};
-use crate::history::facts::Facts;
+use crate::history::facts::{Facts, Partition};
 
 pub(super) fn judge(facts: &Facts) -> Outcome {
     let by_records = owed::tells_records(facts);
     let by_word = facts
-        .partitions()
+        .incarnations()
         .any(|(_, _, of)| of.reads.reach.values().any(|reach| !reach.told.is_empty()));
     if !by_records && !by_word {
         return if facts.delivered_total() == 0 {
@@ -23,9 +23,9 @@ pub(super) fn judge(facts: &Facts) -> Outcome {
         };
     }
     let (mut events, mut texts) = (Vec::new(), Vec::new());
-    for (topic, partition, _) in facts.partitions() {
+    for (topic, partition, of) in facts.incarnations() {
         let steps = if by_records {
-            steps(facts, topic, partition).back
+            steps(facts, topic, partition, of).back
         } else {
             Vec::new()
         };
@@ -40,7 +40,7 @@ pub(super) fn judge(facts: &Facts) -> Outcome {
                 step.first,
                 what = if step.by_id { "id" } else { "offset" }
             ));
-        } else if let Some((from, to, at)) = told_back(facts, topic, partition) {
+        } else if let Some((from, to, at)) = told_back(facts, topic, partition, of) {
             events.push(at);
             texts.push(format!(
                 "partition {topic}-{partition} went back from offset {from} to {to} with nothing that lets it"
@@ -54,9 +54,9 @@ pub(super) fn judge(facts: &Facts) -> Outcome {
 }
 
 /// The first unexcused step back of a position that heartbeats told.
-fn told_back(facts: &Facts, topic: &str, partition: u32) -> Option<(u64, u64, u64)> {
+fn told_back(facts: &Facts, topic: &str, partition: u32, of: &Partition) -> Option<(u64, u64, u64)> {
     let end = facts.end();
-    let reach = &facts.partition(topic, partition)?.reads.reach;
+    let reach = &of.reads.reach;
     reach.iter().find_map(|(&life, reach)| {
         reach.told.windows(2).find_map(|pair| {
             let [(before, from), (at, to)] = pair else { return None };

@@ -103,7 +103,8 @@ fn not_applied(facts: &Facts, asked: &Asked, at: Moment, life: usize) -> Option<
     } else {
         owed::kept(facts, life)
     };
-    facts.partitions().find_map(|(topic, partition, of)| {
+    let asked_of = facts.incarnations().filter(|(_, _, of)| of.stood(asked.at));
+    asked_of.into_iter().find_map(|(topic, partition, of)| {
         let given = owed::Given::new(facts, &scope, topic, partition, of);
         let by_then = given.ids(|segment| segment.at.us <= at.us.saturating_add(FLUSH_US));
         let bounds = of.log.at_us(at.us.saturating_add(WATCHER_US));
@@ -198,7 +199,7 @@ fn first_caught_up(facts: &Facts, life: &Life) -> Option<Moment> {
 
 fn early_caught_up(facts: &Facts, life: &Life, at: Moment) -> Option<(Vec<u64>, String)> {
     let targets = &facts.members().get(&life.member)?.targets;
-    let (_, ends) = targets.iter().rev().find(|(told, _)| told.n < at.n)?;
+    let (told, ends) = targets.iter().rev().find(|(told, _)| told.n < at.n)?;
     let over = life.over.map_or(u64::MAX, |over| over.n);
     let tells = life.tells_ids
         || life.tells_offsets
@@ -212,7 +213,15 @@ fn early_caught_up(facts: &Facts, life: &Life, at: Moment) -> Option<(Vec<u64>, 
             if reads.marks.is_empty() && !tells {
                 return None;
             }
-            let position = reads.position_at(at.us.saturating_add(FLUSH_US), over);
+            let by = at.us.saturating_add(FLUSH_US);
+            let by = match facts.gone_at(&target.topic, target.partition, *told) {
+                // What it was to reach could not be reached any more.
+                Some(gone) if gone.us <= at.us => return None,
+                // From then on it stands nowhere.
+                Some(gone) => by.min(gone.us.saturating_sub(1)),
+                None => by,
+            };
+            let position = reads.position_at(by, over);
             let lag = facts.lag_at(&target.topic, target.partition, position, target.offset);
             // A record whose callback misbehaved was handed over, though it was never reported.
             let struck = facts.struck().iter().filter(|(_, _, _, raised)| !raised).count() as u64;

@@ -33,6 +33,7 @@ use self::nodes::Nodes;
 pub use self::read::Scan;
 pub use self::records::{FOREIGN, ID_HEADER};
 pub use self::write::Written;
+use crate::cluster::direct::Login;
 use crate::history::recorder::Recorder;
 
 /// Topic and partition.
@@ -63,7 +64,7 @@ const MOST_FILLERS: u64 = 64;
 /// # use brokerfall::oracle::{Oracle, OracleError};
 /// # use brokerfall_report::history::TopicInfo;
 /// # async fn example(topics: Vec<TopicInfo>, recorder: Recorder) -> Result<(), OracleError> {
-/// let oracle = Oracle::connect("127.0.0.1:9092", recorder, &topics).await?;
+/// let oracle = Oracle::connect("127.0.0.1:9092", None, recorder, &topics).await?;
 /// let written = oracle.produce("orders", 0, 100).await?;
 /// assert_eq!(written.ids.count(), 100, "acknowledged; whatever was not stands in the history");
 /// # Ok(())
@@ -118,18 +119,23 @@ impl std::fmt::Debug for Oracle {
 }
 
 impl Oracle {
-    /// Connects to the direct listeners of a cluster on which `topics` exist.
+    /// Connects to the direct listeners of a cluster on which `topics` exist, with the login that they want.
     ///
     /// # Errors
     /// [`OracleError::NoAddress`] for a bootstrap list that is none, [`OracleError::TimedOut`] when no broker answers or a
     /// partition has no leader.
-    pub async fn connect(bootstrap: &str, recorder: Recorder, topics: &[TopicInfo]) -> Result<Self, OracleError> {
+    pub async fn connect(
+        bootstrap: &str,
+        login: Option<Login>,
+        recorder: Recorder,
+        topics: &[TopicInfo],
+    ) -> Result<Self, OracleError> {
         let names = topics.iter().map(|topic| topic.name.clone()).collect();
         let topics = topics.iter().map(|topic| (topic.name.clone(), Arc::new(topic.clone())));
         let oracle = Self {
             shared: Arc::new(Shared {
                 recorder,
-                nodes: Nodes::new(bootstrap, names).await?,
+                nodes: Nodes::new(bootstrap, login, names).await?,
                 topics: Mutex::new(topics.collect()),
                 next_ids: Mutex::default(),
                 watermarks: tokio::sync::Mutex::default(),
@@ -171,6 +177,16 @@ impl Oracle {
             until("finding the leaders", PATIENCE, || self.shared.nodes.leader(&key)).await?;
         }
         Ok(())
+    }
+
+    /// Forgets where the log of a topic began and ended and who leads it: the topic was deleted, and is created anew.
+    ///
+    /// Ids go on, so that no record of the new log can be taken for one of the old.
+    pub async fn forget_log(&self, topic: &str) {
+        for key in self.keys().into_iter().filter(|key| key.0 == topic) {
+            self.shared.watermarks.lock().await.remove(&key);
+            self.shared.nodes.forget_leader(&key);
+        }
     }
 
     /// Number of partitions of a topic that readers can see; 0 for a topic that the oracle was not told of.

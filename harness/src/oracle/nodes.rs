@@ -9,7 +9,7 @@ use kafka_protocol::protocol::Request;
 
 use super::{OracleError, PartitionKey};
 use crate::cluster::NodeId;
-use crate::cluster::direct::{self, DirectConnection};
+use crate::cluster::direct::{self, Asker, DirectConnection, Login};
 
 /// `client.id` of the oracle.
 const CLIENT: &str = "brokerfall-oracle";
@@ -28,6 +28,7 @@ type Slot = Arc<tokio::sync::Mutex<Option<DirectConnection>>>;
 
 /// The brokers as the oracle knows them.
 pub(super) struct Nodes {
+    asker: Asker,
     topics: Vec<String>,
     bootstrap: Vec<SocketAddr>,
     view: Mutex<View>,
@@ -42,7 +43,7 @@ struct View {
 }
 
 impl Nodes {
-    pub(super) async fn new(bootstrap: &str, topics: Vec<String>) -> Result<Self, OracleError> {
+    pub(super) async fn new(bootstrap: &str, login: Option<Login>, topics: Vec<String>) -> Result<Self, OracleError> {
         let mut addresses = Vec::new();
         for broker in bootstrap.split(',') {
             addresses.extend(resolve(broker.trim()).await);
@@ -53,6 +54,7 @@ impl Nodes {
             });
         }
         Ok(Self {
+            asker: Asker::new(CLIENT, login),
             topics,
             bootstrap: addresses,
             view: Mutex::default(),
@@ -73,7 +75,7 @@ impl Nodes {
         );
         let mut last = None;
         for address in &addresses {
-            match direct::metadata(*address, CLIENT, &self.topics, KNOCK_WITHIN).await {
+            match direct::metadata(*address, self.asker, &self.topics, KNOCK_WITHIN).await {
                 Ok(metadata) => {
                     let mut view = View::default();
                     for broker in &metadata.brokers {
@@ -154,7 +156,7 @@ impl Nodes {
         let nodes: Vec<(NodeId, SocketAddr)> = self.view().addresses.clone().into_iter().collect();
         let mut last = None;
         for (node, address) in nodes {
-            match direct::coordinator(address, CLIENT, group, KNOCK_WITHIN).await {
+            match direct::coordinator(address, self.asker, group, KNOCK_WITHIN).await {
                 Ok(Some(coordinator)) => return Ok(coordinator),
                 Ok(None) => {}
                 Err(source) => last = Some(OracleError::Request { node, source }),
@@ -184,7 +186,7 @@ impl Nodes {
         let connection = match slot.take().filter(DirectConnection::is_usable) {
             Some(connection) => slot.insert(connection),
             None => slot.insert(
-                DirectConnection::open(address, CLIENT, KNOCK_WITHIN)
+                DirectConnection::open(address, self.asker, KNOCK_WITHIN)
                     .await
                     .map_err(failed)?,
             ),

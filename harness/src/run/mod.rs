@@ -185,7 +185,11 @@ async fn hold_up(rig: &Rig, recorder: &Recorder, cancel: &mut Cancel) {
         return;
     }
     if cancel.borrow().is_none() {
-        crate::cli::say::kept_up(&rig.link.bootstrap(), &rig.cluster.direct_bootstrap());
+        crate::cli::say::kept_up(
+            &rig.link.bootstrap(),
+            &rig.cluster.direct_bootstrap(),
+            rig.cluster.login(),
+        );
     }
     cancelled(cancel).await;
 }

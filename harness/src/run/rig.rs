@@ -445,6 +445,39 @@ impl Rig {
         Ok(())
     }
 
+    /// Deletes a topic and creates it anew, as the plan has it and with as many partitions, `gap` later; returns what shows
+    /// that it was gone. A load that runs stands still meanwhile, so that every record is of one log or the other.
+    ///
+    /// # Errors
+    /// The oracle's and the cluster's.
+    pub async fn recreate_topic(&self, name: &str, gap: Duration) -> Result<String, FaultError> {
+        let topic = self.plan.topics.iter().find(|topic| topic.name == name);
+        let topic = topic.ok_or_else(|| FaultError::NotProven {
+            what: format!("that {name} was created anew"),
+            seen: "the plan has no such topic".to_owned(),
+        })?;
+        let load = lock(&self.load).take();
+        let was_loaded = load.is_some();
+        if let Some(load) = load {
+            load.stop().await?;
+        }
+        let partitions = self.partitions(name);
+        // What the oracle has not read before it is gone, nobody could tell of afterwards.
+        for partition in 0..partitions {
+            self.oracle.scan(name, partition).await?;
+        }
+        let gone = self.cluster.delete_topic(name).await?;
+        self.oracle.forget_log(name).await;
+        self.recorder.record(Event::TopicDeleted { topic: name.to_owned() });
+        absent_for(gap).await;
+        let spec = super::setup::topic_spec(&self.plan, topic, partitions);
+        self.cluster.create_topic(&spec).await?;
+        if was_loaded {
+            self.start_load();
+        }
+        Ok(gone)
+    }
+
     /// Asks a broker through the link which partitions of a topic it has; what the reader would be answered.
     ///
     /// # Errors
@@ -617,6 +650,14 @@ impl Rig {
     fn members(&self) -> MutexGuard<'_, Vec<Arc<ReaderProcess>>> {
         lock(&self.members)
     }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "how long a topic is away is the scenario's own length of a fault: time is the condition"
+)]
+async fn absent_for(gap: Duration) {
+    tokio::time::sleep(gap).await;
 }
 
 /// The seed of a process: what follows from that of the run, without being the same for any two.

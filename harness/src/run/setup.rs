@@ -17,7 +17,7 @@ use crate::link::toxiproxy::ToxiproxyLink;
 use crate::link::{Link, LinkError, LinkSource};
 use crate::oracle::{Oracle, OracleError};
 use crate::reader::host::HostError;
-use crate::scenario::plan::Plan;
+use crate::scenario::plan::{Plan, TopicPlan};
 
 /// Why a run could not be carried out.
 #[derive(Debug, thiserror::Error)]
@@ -108,23 +108,8 @@ pub(crate) async fn up(order: &Order, recorder: &Recorder) -> Result<Rig, RunErr
     };
     let link = link(order, &*cluster, recorder, options).await?;
     for topic in &plan.topics {
-        let replicas = match topic.brokers.len() {
-            0 => plan.cluster.brokers,
-            named => u32::try_from(named).unwrap_or(plan.cluster.brokers),
-        };
         let partitions = most_partitions(plan, &topic.name).max(topic.partitions);
-        cluster
-            .create_topic(&TopicSpec {
-                name: topic.name.clone(),
-                partitions,
-                replicas: topic.replicas.unwrap_or(replicas),
-                brokers: topic.brokers.clone(),
-                compacted: topic.compacted,
-                retention_ms: topic.retention.and_then(|retention| retention.ms),
-                retention_bytes: topic.retention.and_then(|retention| retention.bytes),
-                segment_bytes: topic.segment_bytes,
-            })
-            .await?;
+        cluster.create_topic(&topic_spec(plan, topic, partitions)).await?;
         if partitions > topic.partitions {
             link.limit_partitions(&topic.name, Some(topic.partitions));
         }
@@ -135,7 +120,7 @@ pub(crate) async fn up(order: &Order, recorder: &Recorder) -> Result<Rig, RunErr
             cluster.move_coordinator(&group, node).await?;
         }
     }
-    let oracle = Oracle::connect(&cluster.direct_bootstrap(), recorder.clone(), &topics).await?;
+    let oracle = Oracle::connect(&cluster.direct_bootstrap(), cluster.login(), recorder.clone(), &topics).await?;
     for topic in &plan.topics {
         oracle.preload(&topic.name, topic.preload).await?;
     }
@@ -166,6 +151,24 @@ async fn link(
             }
         }
     })
+}
+
+/// A topic of the plan, as a cluster is to have it.
+pub(super) fn topic_spec(plan: &Plan, topic: &TopicPlan, partitions: u32) -> TopicSpec {
+    let replicas = match topic.brokers.len() {
+        0 => plan.cluster.brokers,
+        named => u32::try_from(named).unwrap_or(plan.cluster.brokers),
+    };
+    TopicSpec {
+        name: topic.name.clone(),
+        partitions,
+        replicas: topic.replicas.unwrap_or(replicas),
+        brokers: topic.brokers.clone(),
+        compacted: topic.compacted,
+        retention_ms: topic.retention.and_then(|retention| retention.ms),
+        retention_bytes: topic.retention.and_then(|retention| retention.bytes),
+        segment_bytes: topic.segment_bytes,
+    }
 }
 
 /// The most partitions that a step adds to a topic. The mock cluster cannot add any, so they are there from the start and

@@ -9,6 +9,8 @@ use super::plan::{Action, Ask, InFlight, Joiner, Plan, ReaderPlan, State, When};
 use super::words::{GROUP_APIS, is_authorization};
 use crate::cluster::ClusterKind;
 use crate::fault::FaultSpec;
+use crate::fault::delete_segments::By;
+use crate::fault::deny_acl::Denied;
 use crate::fault::panic_callback::{Callback, How, PanicCallback};
 use crate::fault::partition::{Connects, Mode, Partition};
 use crate::invariant::{ALL, Invariant};
@@ -52,6 +54,10 @@ pub enum Need {
     MoveCoordinator,
     /// Brokers that can be chosen to hold a topic.
     PlaceTopic,
+    /// Topics that can be deleted and created anew.
+    RecreateTopic,
+    /// Rights of readers that can be taken away by ACL.
+    DenyRead,
     /// Connections on which nothing goes are closed.
     IdleConnections,
     /// Connects that are neither accepted nor refused.
@@ -133,7 +139,15 @@ impl Need {
             ),
             Need::Retention => (
                 "the mock cluster deletes nothing by itself: it knows neither segments nor retention".into(),
-                "use the fault `delete-segments`, or run with --cluster process",
+                "use the fault `delete-segments` without `by`, or run with --cluster process",
+            ),
+            Need::RecreateTopic => (
+                "the mock cluster deletes no topic".into(),
+                "use the fault `absent-topic`, or run with --cluster process",
+            ),
+            Need::DenyRead => (
+                "the mock cluster knows no ACLs".into(),
+                "use the fault `answer-error`, or run with --cluster process",
             ),
             _ => return None,
         };
@@ -184,6 +198,7 @@ impl Plan {
                 Action::Do { fault, .. } => match fault {
                     FaultSpec::KillBroker(_) => needs.push(Need::KillBroker),
                     FaultSpec::PauseBroker(_) => needs.push(Need::PauseBroker),
+                    FaultSpec::DeleteSegments(delete) if delete.by != By::Request => needs.push(Need::Retention),
                     FaultSpec::DeleteSegments(_) => needs.push(Need::DeleteSegments { quiet: self.quiet() }),
                     FaultSpec::PanicCallback(panic) => needs.push(match panic.raise {
                         How::Delay => Need::Delay,
@@ -199,6 +214,8 @@ impl Plan {
                     FaultSpec::AddPartitions(_) => needs.push(Need::AddPartitions),
                     FaultSpec::MoveLeader(_) => needs.push(Need::MoveLeader),
                     FaultSpec::MoveCoordinator(_) => needs.push(Need::MoveCoordinator),
+                    FaultSpec::DenyAcl(_) => needs.push(Need::DenyRead),
+                    FaultSpec::RecreateTopic(_) => needs.push(Need::RecreateTopic),
                 },
                 // Every adapter can be stopped.
                 Action::Ask { what: Ask::Stop, .. } => {}
@@ -288,6 +305,7 @@ impl Plan {
         let terminal = self.reader.reset == Reset::None
             || self.faults().any(|fault| match fault {
                 FaultSpec::AnswerError(answer) => is_authorization(&answer.code),
+                FaultSpec::DenyAcl(_) => true,
                 FaultSpec::PanicCallback(panic) => is_upset(panic),
                 _ => false,
             });
@@ -383,6 +401,7 @@ fn serves(kind: Kind, action: &Action) -> bool {
                 kind == Kind::Group || !group_api
             }
             FaultSpec::MoveCoordinator(_) => kind == Kind::Group,
+            FaultSpec::DenyAcl(deny) => kind == Kind::Group || deny.on != Denied::Group,
             // A table's keys belong to their partitions: its topic keeps the number that it has.
             FaultSpec::AddPartitions(_) => kind != Kind::Table,
             _ => true,

@@ -11,6 +11,8 @@ use serde_json::{Map, Value, json};
 use super::decode::variants;
 use super::plan::{InFlight, Joiner, State};
 use super::words::INVARIANTS;
+use crate::fault::delete_segments::By;
+use crate::fault::deny_acl::Denied;
 use crate::fault::panic_callback::{Callback, How};
 use crate::fault::partition::{Connects, Heals, Mode, Way};
 use crate::link::codes::{ANSWERABLE_APIS, API_NAMES, ERROR_NAMES};
@@ -224,7 +226,12 @@ fn fault() -> Value {
         ("partition", table(&["mode"], partition)),
         (
             "delete-segments",
-            table(&[], place().into_iter().chain([("past-reader-by", whole(0))])),
+            table(
+                &[],
+                place()
+                    .into_iter()
+                    .chain([("past-reader-by", whole(0)), ("by", words::<By>())]),
+            ),
         ),
         ("panic-callback", table(&["callback", "raise"], callback)),
         ("pause-reader", table(&[], [])),
@@ -240,6 +247,14 @@ fn fault() -> Value {
         ),
         ("move-leader", table(&[], place().into_iter().chain([("to", whole(1))]))),
         ("move-coordinator", table(&[], [("to", whole(1))])),
+        (
+            "recreate-topic",
+            table(
+                &["records"],
+                [("topic", text()), ("records", whole(0)), ("gap", duration())],
+            ),
+        ),
+        ("deny-acl", table(&[], [("on", words::<Denied>()), ("topic", text())])),
     ])
 }
 

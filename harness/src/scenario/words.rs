@@ -68,7 +68,9 @@ mod tests {
                 "absent-topic",
                 "add-partitions",
                 "move-leader",
-                "move-coordinator"
+                "move-coordinator",
+                "deny-acl",
+                "recreate-topic"
             ]
         );
     }

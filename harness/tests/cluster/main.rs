@@ -59,7 +59,7 @@ impl Lab {
     async fn oracle(&self, topics: &[TopicInfo]) -> Truth {
         let history = self.folder.path().join("history.jsonl");
         let recorder = Recorder::new(Some(&history)).unwrap();
-        let oracle = Oracle::connect(&self.cluster.direct_bootstrap(), recorder.clone(), topics)
+        let oracle = Oracle::connect(&self.cluster.direct_bootstrap(), None, recorder.clone(), topics)
             .await
             .unwrap();
         Truth {

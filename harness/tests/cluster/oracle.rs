@@ -399,7 +399,7 @@ async fn record_whose_answer_was_lost_is_maybe_written_and_its_id_is_not_used_ag
     let folder = tempfile::tempdir().unwrap();
     let history = folder.path().join("history.jsonl");
     let recorder = Recorder::new(Some(&history)).unwrap();
-    let oracle = Oracle::connect(&address.to_string(), recorder.clone(), &[orders(1)])
+    let oracle = Oracle::connect(&address.to_string(), None, recorder.clone(), &[orders(1)])
         .await
         .unwrap();
     let truth = Truth {

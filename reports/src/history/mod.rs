@@ -163,6 +163,12 @@ pub enum Event {
         /// How many there are.
         to: u32,
     },
+    /// A topic was deleted, to be created anew: no record that was written before stands in it any more, and its offsets
+    /// begin again. Nothing is written from before its deletion until this event.
+    TopicDeleted {
+        /// Topic.
+        topic: String,
+    },
     /// The log end of every partition when a reader (or one of its members) was started: what `catches_up` asks for.
     Targets {
         /// Which member.

@@ -4,8 +4,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use brokerfall::cluster::clusters::{Clusters, Wanted};
+use brokerfall::cluster::direct::{Asker, DirectError, Login};
 use brokerfall::cluster::kafka::KafkaCluster;
-use brokerfall::cluster::{Ability, Cluster, ClusterError, ClusterKind, TopicSpec, direct};
+use brokerfall::cluster::{Ability, Cluster, ClusterError, ClusterKind, Resource, TopicSpec, direct};
 use brokerfall::history::recorder::Recorder;
 use brokerfall::oracle::Oracle;
 use brokerfall_report::history::{Generator, TopicInfo};
@@ -55,7 +56,7 @@ async fn oracle(cluster: &KafkaCluster, partitions: u32) -> Oracle {
         },
     };
     let recorder = Recorder::new(None).unwrap();
-    Oracle::connect(&cluster.direct_bootstrap(), recorder, &[orders])
+    Oracle::connect(&cluster.direct_bootstrap(), cluster.login(), recorder, &[orders])
         .await
         .unwrap()
 }
@@ -72,16 +73,77 @@ fn state(pid: u32) -> Option<char> {
 #[tokio::test]
 async fn readers_are_told_the_links_address_and_the_oracle_the_direct_one() {
     let Some(lab) = Lab::start(1, 1).await else { return };
-    let told = async |address| {
-        let metadata = direct::metadata(address, "test", &[], SOON).await.unwrap();
+    let told = async |address, login| {
+        let asker = Asker::new("test", login);
+        let metadata = direct::metadata(address, asker, &[], SOON).await.unwrap();
         let broker = &metadata.brokers[0];
         format!("{}:{}", broker.host.as_str(), broker.port)
     };
     let advertised = lab.cluster.advertised()[0].address();
-    assert_eq!(told(lab.address(1)).await, advertised.to_string());
-    assert_eq!(told(lab.cluster.brokers()[0].1).await, lab.cluster.direct_bootstrap());
+    assert_eq!(told(lab.address(1), None).await, advertised.to_string());
+    let direct = lab.cluster.brokers()[0].1;
+    assert_eq!(told(direct, lab.cluster.login()).await, lab.cluster.direct_bootstrap());
     // The link listens there, once there is one; until then nobody does.
     assert!(is_refused(advertised).await);
+    lab.cluster.shutdown().await;
+}
+
+#[tokio::test]
+async fn direct_listener_lets_nobody_in_without_its_login() {
+    let Some(lab) = Lab::start(1, 1).await else { return };
+    let address = lab.cluster.brokers()[0].1;
+    let stranger = Asker::new(
+        "test",
+        Some(Login {
+            user: "brokerfall",
+            password: "wrong",
+        }),
+    );
+    let refused = direct::metadata(address, stranger, &[], SOON).await.unwrap_err();
+    assert!(matches!(refused, DirectError::Login { .. }), "{refused:?}");
+    assert!(
+        refused.never_sent() && refused.to_string().contains("`brokerfall`"),
+        "{refused}"
+    );
+    let nobody = direct::metadata(address, "test", &[], SOON).await.unwrap_err();
+    assert!(matches!(nobody, DirectError::Lost { .. }), "{nobody:?}");
+    lab.cluster.shutdown().await;
+}
+
+#[tokio::test]
+async fn denied_topic_is_the_readers_alone_and_is_given_back_whole() {
+    let Some(lab) = Lab::start(3, 3).await else { return };
+    assert!(lab.cluster.can(Ability::DenyRead));
+    let orders = Resource::Topic("orders".to_owned());
+    let early = lab.cluster.allow_read(&orders).await.unwrap_err();
+    assert!(early.to_string().contains("0 ACL(s)"), "{early}");
+    let topics = ["orders".to_owned()];
+    let leaders = async || {
+        let metadata = direct::metadata(lab.address(1), "test", &topics, SOON).await;
+        metadata.unwrap().topics[0].partitions.len()
+    };
+    for _ in 0..3 {
+        let proof = lab.cluster.deny_read(&orders).await.unwrap();
+        assert!(
+            proof.contains("1, 2 and 3") && proof.contains("TOPIC_AUTHORIZATION_FAILED"),
+            "{proof}"
+        );
+        // READ is denied and nothing else: a reader still learns who leads.
+        assert_eq!(leaders().await, 3);
+        // The oracle writes and reads on.
+        let wrote = lab.oracle.produce("orders", 0, 5).await.unwrap();
+        assert_eq!(wrote.ids.count(), 5);
+        lab.oracle.prove_path(SOON).await.unwrap();
+        lab.cluster.allow_read(&orders).await.unwrap();
+        assert_eq!(leaders().await, 3);
+    }
+    let group = Resource::Group("brokerfall".to_owned());
+    let proof = lab.cluster.deny_read(&group).await.unwrap();
+    assert!(proof.contains("GROUP_AUTHORIZATION_FAILED"), "{proof}");
+    // Used again, a cluster is as good as new.
+    lab.cluster.renew("brokerfall").await.unwrap();
+    let gone = lab.cluster.allow_read(&group).await.unwrap_err();
+    assert!(gone.to_string().contains("0 ACL(s)"), "{gone}");
     lab.cluster.shutdown().await;
 }
 

@@ -3,12 +3,14 @@
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
-    clippy::disallowed_methods,
-    reason = "helpers of tests panic as tests do, what is prepared is shown, and nothing is judged by these clocks"
+    reason = "helpers of tests panic as tests do, and what is prepared is shown"
 )]
 
 mod cluster;
+mod faults;
 mod machine;
+#[path = "../truth/mod.rs"]
+mod truth;
 mod verdicts;
 
 use std::path::{Path, PathBuf};

@@ -14,7 +14,7 @@ use brokerfall_report::report::Report;
 use brokerfall_report::verdict::Verdict;
 
 /// Faults, partitions by mode, and the phases in which some scenario must inject them.
-const COVERED: [(&str, &[Phase]); 17] = {
+const COVERED: [(&str, &[Phase]); 19] = {
     use Phase::{CatchUp, Close, Commit, Live, Rebalance, Start};
     [
         ("kill-broker", &[Start, CatchUp, Live, Commit, Rebalance, Close]),
@@ -29,15 +29,20 @@ const COVERED: [(&str, &[Phase]); 17] = {
         ("panic-callback", &[CatchUp, Live]),
         ("pause-reader", &[CatchUp, Live]),
         ("kill-reader", &[CatchUp, Live]),
-        ("delete-segments", &[Live]),
+        ("delete-segments", &[CatchUp, Live]),
         ("absent-topic", &[Start, Live]),
         ("add-partitions", &[Live]),
         ("move-leader", &[CatchUp, Live]),
         ("move-coordinator", &[Live, Commit]),
+        ("deny-acl", &[Start, Live]),
+        ("recreate-topic", &[Live]),
     ]
 };
 
-/// Scenarios of a few seconds that have every fault between them.
+/// What the mock cluster cannot do: the suite `process` shows that it is felt.
+const ON_KAFKA: [&str; 2] = ["deny-acl", "recreate-topic"];
+
+/// Scenarios of a few seconds that have every other fault between them.
 const SHORT: [&str; 16] = [
     "answer-error/commit-rebalance",
     "broker-kill/commit",
@@ -163,7 +168,8 @@ fn each_stands_in_the_folder_of_its_fault() {
             "callback-panic" | "callback-upset" => has(&["panic-callback"]),
             "retention" => has(&["delete-segments"]),
             "leadership" => has(&["move-leader", "move-coordinator"]),
-            "topic" => has(&["absent-topic", "add-partitions"]),
+            "topic" => has(&["absent-topic", "add-partitions", "recreate-topic"]),
+            "acl" => has(&["deny-acl"]),
             "reader" => asks || has(&["pause-reader", "kill-reader"]),
             "control" => faults.is_empty() && asks,
             "incidents" => !faults.is_empty() || asks,
@@ -268,7 +274,11 @@ fn every_fault_is_felt_by_a_correct_reader_that_passes() {
             }
         }
     }
-    let wanted: BTreeSet<String> = COVERED.iter().map(|(fault, _)| (*fault).to_owned()).collect();
+    let faults = COVERED.iter().map(|(fault, _)| *fault);
+    let wanted: BTreeSet<String> = faults
+        .filter(|fault| !ON_KAFKA.contains(fault))
+        .map(str::to_owned)
+        .collect();
     assert_eq!(felt, wanted, "{text}");
 }
 

@@ -17,3 +17,9 @@ mod python_readers;
 mod python_sdk;
 mod scenario_round_trip;
 mod schema;
+#[path = "../truth/mod.rs"]
+#[expect(
+    clippy::unwrap_used,
+    reason = "helpers of tests: a panic fails the test, and nothing here is a product"
+)]
+mod truth;

@@ -9,7 +9,8 @@ use brokerfall::fault::{
     absent_topic::AbsentTopic,
     add_partitions::AddPartitions,
     answer_error::AnswerError,
-    delete_segments::DeleteSegments,
+    delete_segments::{By, DeleteSegments},
+    deny_acl::{Denied, DenyAcl},
     kill_broker::KillBroker,
     kill_reader::{KillReader, State},
     move_coordinator::MoveCoordinator,
@@ -18,6 +19,7 @@ use brokerfall::fault::{
     partition::{Connects, Heals, Mode, Partition, Way},
     pause_broker::PauseBroker,
     pause_reader::PauseReader,
+    recreate_topic::RecreateTopic,
 };
 use brokerfall::link::codes;
 use brokerfall::scenario::{self, plan::*, words};
@@ -185,21 +187,27 @@ fn fault(kind: Kind) -> impl Strategy<Value = FaultSpec> {
         }),
         broker().prop_map(|broker| FaultSpec::PauseBroker(PauseBroker { broker })),
         partition(kind).prop_map(FaultSpec::Partition),
-        (maybe(Just(TOPIC.to_owned())), maybe(0..PARTITIONS), 0u64..1_000).prop_map(
-            |(topic, partition, past_reader_by)| {
+        (
+            maybe(Just(TOPIC.to_owned())),
+            maybe(0..PARTITIONS),
+            0u64..1_000,
+            select(vec![By::Request, By::RetentionBytes, By::RetentionMs])
+        )
+            .prop_map(|(topic, partition, past_reader_by, by)| {
                 FaultSpec::DeleteSegments(DeleteSegments {
                     topic,
                     partition,
                     past_reader_by,
+                    by,
                 })
-            }
-        ),
+            }),
         callback(kind).prop_map(FaultSpec::PanicCallback),
         Just(FaultSpec::PauseReader(PauseReader {})),
         select(vec![State::Keep, State::Wipe]).prop_map(|state| FaultSpec::KillReader(KillReader { state })),
         answer(kind).prop_map(FaultSpec::AnswerError),
         maybe(Just(TOPIC.to_owned())).prop_map(|topic| FaultSpec::AbsentTopic(AbsentTopic { topic })),
         moved(kind),
+        denied(kind),
         // A table's keys belong to their partitions, so that its topic cannot grow.
         if kind == Kind::Table {
             Just(FaultSpec::PauseReader(PauseReader {}))
@@ -207,6 +215,29 @@ fn fault(kind: Kind) -> impl Strategy<Value = FaultSpec> {
             Just(FaultSpec::AddPartitions(AddPartitions { topic: None, to: 0 }))
         },
     ]
+}
+
+/// What a reader may not read any more.
+fn denied(kind: Kind) -> impl Strategy<Value = FaultSpec> {
+    (maybe(Just(TOPIC.to_owned())), any::<bool>()).prop_map(move |(topic, group)| {
+        let deny = match group && kind == Kind::Group {
+            true => DenyAcl {
+                on: Denied::Group,
+                topic: None,
+            },
+            false => DenyAcl {
+                on: Denied::Topic,
+                topic,
+            },
+        };
+        FaultSpec::DenyAcl(deny)
+    })
+}
+
+/// A topic that is created anew; it is written to, which a quiet plan does not allow.
+fn anew() -> impl Strategy<Value = FaultSpec> {
+    (maybe(Just(TOPIC.to_owned())), 0u64..1_000, maybe(length()))
+        .prop_map(|(topic, records, gap)| FaultSpec::RecreateTopic(RecreateTopic { topic, records, gap }))
 }
 
 /// What moves leaders of any reader, and the coordinator of a group.
@@ -271,6 +302,15 @@ fn steps(kind: Kind, quiet: bool) -> impl Strategy<Value = Vec<Step>> {
     let grade = select(vec![Grade::Injected, Grade::Delivered, Grade::Felt]);
     let action = prop_oneof![
         (fault(kind), grade).prop_map(|(fault, grade)| Action::Do { fault, grade }),
+        if quiet {
+            Just(Action::Restart(State::Keep)).boxed()
+        } else {
+            let created = anew().prop_map(|fault| Action::Do {
+                fault,
+                grade: Grade::Delivered,
+            });
+            created.boxed()
+        },
         command(kind, quiet),
     ];
     vec((when(kind), maybe(length()), length(), action, 0..4), 0..6).prop_map(|drawn| {

@@ -17,12 +17,13 @@ use kafka_protocol::messages::delete_records_request::{DeleteRecordsPartition, D
 use kafka_protocol::messages::delete_topics_request::DeleteTopicState;
 use kafka_protocol::messages::elect_leaders_request::TopicPartitions;
 use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
+use kafka_protocol::messages::incremental_alter_configs_request::{AlterConfigsResource, AlterableConfig};
 use kafka_protocol::messages::leave_group_request::MemberIdentity;
 use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
 use kafka_protocol::messages::{
     AlterPartitionReassignmentsRequest, BrokerId, CreateTopicsRequest, DeleteGroupsRequest, DeleteRecordsRequest,
-    DeleteTopicsRequest, DescribeGroupsRequest, ElectLeadersRequest, FetchRequest, GroupId, LeaveGroupRequest,
-    ProduceRequest,
+    DeleteTopicsRequest, DescribeGroupsRequest, ElectLeadersRequest, FetchRequest, GroupId,
+    IncrementalAlterConfigsRequest, LeaveGroupRequest, ProduceRequest,
 };
 use kafka_protocol::protocol::{Request, StrBytes};
 use kafka_protocol::records::{
@@ -30,7 +31,7 @@ use kafka_protocol::records::{
     RecordEncodeOptions, TimestampType,
 };
 
-use super::{CLIENT, refused};
+use super::{ASKER, refused};
 use crate::cluster::direct::{self, DirectError};
 use crate::cluster::{ClusterError, NodeId};
 
@@ -42,6 +43,11 @@ const ANSWER_WITHIN_MS: i32 = 5_000;
 
 /// `ELECT_LEADERS` for the first of a partition's replicas.
 const PREFERRED: i8 = 0;
+
+/// Kafka's numbers for what settings are of, and what is done to one of them.
+const TOPIC_CONFIG: i8 = 2;
+const SET: i8 = 0;
+const DELETE: i8 = 1;
 
 /// Every in-sync replica.
 const ACKS_ALL: i16 = -1;
@@ -56,6 +62,7 @@ mod version {
     pub(super) const DESCRIBE_GROUPS: i16 = 5;
     pub(super) const ELECT_LEADERS: i16 = 2;
     pub(super) const FETCH: i16 = 11;
+    pub(super) const INCREMENTAL_ALTER_CONFIGS: i16 = 1;
     pub(super) const LEAVE_GROUP: i16 = 5;
     pub(super) const PRODUCE: i16 = 7;
 }
@@ -71,13 +78,13 @@ pub(super) mod code {
     pub(crate) const INVALID_REPLICA_ASSIGNMENT: i16 = 39;
 }
 
-async fn ask<R: Request>(
+pub(super) async fn ask<R: Request>(
     address: SocketAddr,
     api: &'static str,
     version: i16,
     request: &R,
 ) -> Result<R::Response, ClusterError> {
-    direct::ask(address, CLIENT, version, request, ANSWER_WITHIN)
+    direct::ask(address, ASKER, version, request, ANSWER_WITHIN)
         .await
         .map_err(direct_error(api))
 }
@@ -101,15 +108,15 @@ pub(super) fn check(command: impl Fn() -> String, code: i16, good: &[i16]) -> Re
 }
 
 /// One answer of several was wanted and none came.
-fn nothing(command: String) -> ClusterError {
+pub(super) fn nothing(command: String) -> ClusterError {
     refused(command, "an answer that says nothing of it")
 }
 
-fn text(text: &str) -> StrBytes {
+pub(super) fn text(text: &str) -> StrBytes {
     StrBytes::from_string(text.to_owned())
 }
 
-fn group_id(group: &str) -> GroupId {
+pub(super) fn group_id(group: &str) -> GroupId {
     GroupId(text(group))
 }
 
@@ -164,6 +171,29 @@ pub(super) async fn delete_topics(address: SocketAddr, topics: &[String]) -> Res
         };
         check(command, deleted.error_code, &[code::UNKNOWN_TOPIC_OR_PARTITION])
     })
+}
+
+/// Changes a setting of a topic; without a value it is taken back to the cluster's.
+pub(super) async fn set_topic(
+    address: SocketAddr,
+    topic: &str,
+    setting: &'static str,
+    value: Option<u64>,
+) -> Result<(), ClusterError> {
+    let config = AlterableConfig::default()
+        .with_name(text(setting))
+        .with_config_operation(if value.is_some() { SET } else { DELETE })
+        .with_value(value.map(|value| text(&value.to_string())));
+    let resource = AlterConfigsResource::default()
+        .with_resource_type(TOPIC_CONFIG)
+        .with_resource_name(text(topic))
+        .with_configs(vec![config]);
+    let request = IncrementalAlterConfigsRequest::default().with_resources(vec![resource]);
+    let api = "IncrementalAlterConfigs";
+    let answer = ask(address, api, version::INCREMENTAL_ALTER_CONFIGS, &request).await?;
+    let command = || format!("set {setting} of topic {topic}");
+    let altered = answer.responses.first().ok_or_else(|| nothing(command()))?;
+    check(command, altered.error_code, &[])
 }
 
 /// Gives a partition these replicas, the first of which is to lead.

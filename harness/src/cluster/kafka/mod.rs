@@ -2,16 +2,19 @@
 //!
 //! ```text
 //! readers --> link (127.0.0.N:p, advertised) --READER--> broker (a Node: of `process`, or of `container`)
-//! harness, oracle ------------------------------ORACLE------^
+//! harness, oracle ------------------------------ORACLE------^   (with a login: what readers may not do, these may)
 //! ```
 //!
-//! `admin` is what brokers are asked, `settings` what they are told, `log` what they write. Deliberately not here: how a
-//! broker is started, killed and paused (`process`, `container`), faults, and when a cluster is used again
-//! (`cluster/clusters.rs`).
+//! `settings` is what brokers are told, `topics` what topics are told, `log` what brokers write; `admin` and `acls` are what
+//! they are asked, and `serve` what they do for the trait. Deliberately not here: how a broker is started, killed and paused
+//! (`process`, `container`), faults, and when a cluster is used again (`cluster/clusters.rs`).
 
+mod acls;
 mod admin;
 pub(super) mod log;
+mod serve;
 pub(super) mod settings;
+mod topics;
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -20,14 +23,15 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use brokerfall_report::history::ClusterInfo;
-use futures::future::{BoxFuture, join_all, try_join_all};
+use futures::future::{BoxFuture, try_join_all};
 use kafka_protocol::messages::MetadataResponse;
 use nix::sys::signal::Signal;
 use tokio::sync::watch;
 
 use self::admin::code;
-use super::{Ability, Cluster, ClusterError, ClusterKind, NodeId, TopicSpec, direct};
+use self::settings::READERS;
+use super::direct::{self, Asker};
+use super::{Cluster, ClusterError, ClusterKind, NodeId, Resource};
 use crate::ports::Port;
 use crate::reader::provision::Fnv;
 
@@ -37,11 +41,8 @@ const NAME: &str = "Kafka";
 /// `client.id` of this module's own requests.
 const CLIENT: &str = "brokerfall-cluster";
 
-/// The group's commits and members.
-const OFFSETS: &str = "__consumer_offsets";
-
-/// Its partitions, as the brokers are told.
-const OFFSETS_PARTITIONS: i32 = 3;
+/// This module, at direct listeners.
+const ASKER: Asker = Asker::new(CLIENT, Some(settings::LOGIN));
 
 /// Written and read to show that every broker serves, then deleted.
 const READY: &str = "brokerfall-ready";
@@ -239,6 +240,7 @@ impl KafkaCluster {
         if !self.answers() {
             return Err(refused("serve another run".to_owned(), "a broker is down or paused"));
         }
+        acls::delete_all(self.any()?).await?;
         let metadata = self.metadata(&[]).await?;
         let topics: Vec<String> = metadata
             .topics
@@ -368,6 +370,36 @@ impl KafkaCluster {
         .await
     }
 
+    /// Waits until every broker that answers refuses a reader, or none does.
+    async fn until_readers(&self, resource: &Resource, refused: bool) -> Result<String, ClusterError> {
+        let (does, code) = match (refused, resource) {
+            (false, _) => ("serves", "without an authorization error"),
+            (true, Resource::Topic(_)) => ("refuses", "with TOPIC_AUTHORIZATION_FAILED"),
+            (true, Resource::Group(_)) => ("refuses", "with GROUP_AUTHORIZATION_FAILED"),
+        };
+        let what = format!("that every broker {does} readers of {resource}");
+        let asked = until(&what, || async {
+            let mut asked = Vec::new();
+            for node in self.nodes.iter().filter(|node| node.answers()) {
+                if acls::refuses_reader(node.addresses().reader, resource).await? != refused {
+                    let answer = format!("broker {} does not yet", node.id());
+                    return Err(self::refused(what.clone(), &answer));
+                }
+                asked.push(node.id());
+            }
+            Ok(asked)
+        })
+        .await?;
+        let api = match resource {
+            Resource::Topic(_) => "a Fetch",
+            Resource::Group(_) => "a Heartbeat",
+        };
+        Ok(format!(
+            "broker {} answered {api} of {READERS} {code} ({resource})",
+            crate::fault::list(&asked)
+        ))
+    }
+
     /// Waits until every broker that answers says that `to` leads a partition.
     async fn until_led(&self, topic: &str, partition: i32, to: NodeId) -> Result<(), ClusterError> {
         let what = format!("that broker {to} leads {topic}-{partition}");
@@ -384,220 +416,6 @@ impl KafkaCluster {
             Ok(())
         })
         .await
-    }
-}
-
-#[async_trait]
-impl Cluster for KafkaCluster {
-    fn info(&self) -> ClusterInfo {
-        ClusterInfo {
-            kind: self.kind.name().to_owned(),
-            kafka: self.kafka(),
-            brokers: u32::try_from(self.nodes.len()).unwrap_or(u32::MAX),
-            properties: Vec::new(),
-        }
-    }
-
-    fn brokers(&self) -> Vec<(NodeId, SocketAddr)> {
-        self.nodes
-            .iter()
-            .map(|node| (node.id(), node.addresses().oracle))
-            .collect()
-    }
-
-    fn upstreams(&self) -> Vec<(NodeId, SocketAddr)> {
-        self.nodes
-            .iter()
-            .map(|node| (node.id(), node.addresses().reader))
-            .collect()
-    }
-
-    fn advertised(&self) -> Vec<Arc<Port>> {
-        self.advertised.clone()
-    }
-
-    fn can(&self, ability: Ability) -> bool {
-        match ability {
-            Ability::PauseBroker | Ability::DeleteRecords => true,
-        }
-    }
-
-    fn log_to(&self, folder: &Path) {
-        for node in &self.nodes {
-            node.log_to(folder);
-        }
-    }
-
-    async fn create_topic(&self, topic: &TopicSpec) -> Result<(), ClusterError> {
-        let all: Vec<NodeId> = self.nodes.iter().map(|node| node.id()).collect();
-        let replicas = replicas_of(topic, &all);
-        let configs = configs_of(topic, &self.kafka());
-        self.create(&topic.name, &replicas, &configs).await?;
-        for (partition, replicas) in (0..).zip(&replicas) {
-            self.until_led(&topic.name, partition, replicas[0]).await?;
-        }
-        Ok(())
-    }
-
-    /// Brokers elect by themselves, once the dead one's session is over.
-    async fn kill_broker(&self, node: NodeId, _election: Duration) -> Result<String, ClusterError> {
-        let node = self.node(node)?;
-        if !node.is_running() {
-            return Err(refused(format!("kill broker {}", node.id()), "it is down"));
-        }
-        let name = node.name();
-        node.end(Signal::SIGKILL).await?;
-        for address in [node.addresses().reader, node.addresses().oracle] {
-            direct::refuses(address, LOOK_EVERY).await?;
-        }
-        Ok(format!(
-            "broker {}: {name} was killed and is gone, {} refuses connections",
-            node.id(),
-            node.addresses().reader
-        ))
-    }
-
-    async fn start_broker(&self, node: NodeId) -> Result<String, ClusterError> {
-        let node = self.node(node)?;
-        if node.is_running() {
-            return Err(refused(format!("start broker {}", node.id()), "it runs"));
-        }
-        node.start().await?;
-        self.until_named(node, &[node.id()]).await?;
-        Ok(format!(
-            "broker {}: {} serves at {}",
-            node.id(),
-            node.name(),
-            node.addresses().reader
-        ))
-    }
-
-    async fn pause_broker(&self, node: NodeId) -> Result<String, ClusterError> {
-        let node = self.node(node)?;
-        let seen = node.set_paused(true).await?;
-        Ok(format!("broker {}: {} {seen}", node.id(), node.name()))
-    }
-
-    async fn resume_broker(&self, node: NodeId) -> Result<String, ClusterError> {
-        let node = self.node(node)?;
-        let seen = node.set_paused(false).await?;
-        self.until_named(node, &[node.id()]).await?;
-        Ok(format!(
-            "broker {}: {} {seen} and answers Metadata",
-            node.id(),
-            node.name()
-        ))
-    }
-
-    async fn delete_records(&self, topic: &str, partition: u32, before: u64) -> Result<String, ClusterError> {
-        let index = i32::try_from(partition).unwrap_or(i32::MAX);
-        let leader = self.leader(topic, partition).await?;
-        let start = admin::delete_records(self.node(leader)?.addresses().oracle, topic, index, before).await?;
-        Ok(format!(
-            "DeleteRecords moved the log start of {topic}-{partition} to {start}"
-        ))
-    }
-
-    fn live(&self) -> Vec<NodeId> {
-        let running = self.nodes.iter().filter(|node| node.is_running());
-        running.map(|node| node.id()).collect()
-    }
-
-    async fn move_leader(&self, topic: &str, partition: u32, to: NodeId) -> Result<String, ClusterError> {
-        if !self.node(to)?.answers() {
-            return Err(refused(format!("broker {to} in charge"), "it is down or paused"));
-        }
-        let index = i32::try_from(partition).unwrap_or(i32::MAX);
-        let metadata = self.metadata(&[topic.to_owned()]).await?;
-        let found = metadata
-            .topics
-            .iter()
-            .flat_map(|topic| &topic.partitions)
-            .find(|found| found.partition_index == index)
-            .ok_or_else(|| refused(format!("move the leader of {topic}-{partition}"), "no such partition"))?;
-        let before: Vec<NodeId> = found.replica_nodes.iter().map(|node| node.0).collect();
-        // As many replicas as before; one gives way where the new leader had none.
-        let mut after = vec![to];
-        after.extend(before.iter().copied().filter(|node| *node != to));
-        after.truncate(before.len());
-        admin::reassign(self.any()?, topic, index, &after).await?;
-        let what = format!("that broker {to} is in sync with {topic}-{partition}");
-        until(&what, || async {
-            let metadata = self.metadata(&[topic.to_owned()]).await?;
-            let found = metadata.topics.iter().flat_map(|topic| &topic.partitions);
-            let in_sync = found
-                .filter(|found| found.partition_index == index)
-                .any(|found| found.isr_nodes.iter().any(|node| node.0 == to));
-            if in_sync {
-                Ok(())
-            } else {
-                Err(refused(what.clone(), "not yet"))
-            }
-        })
-        .await?;
-        admin::elect_first(self.any()?, topic, index).await?;
-        self.until_led(topic, index, to).await?;
-        Ok(format!(
-            "Metadata of every broker names broker {to} the leader of {topic}-{partition}"
-        ))
-    }
-
-    /// A group's coordinator is the leader of the partition that holds its commits.
-    async fn move_coordinator(&self, group: &str, to: NodeId) -> Result<String, ClusterError> {
-        let partition = offsets_partition(group);
-        self.move_leader(OFFSETS, partition, to).await?;
-        let what = format!("that broker {to} coordinates group {group}");
-        until(&what, || async {
-            match self.coordinator(group).await? {
-                node if node == to => Ok(()),
-                node => Err(refused(what.clone(), &format!("it is broker {node}"))),
-            }
-        })
-        .await?;
-        Ok(format!(
-            "FindCoordinator names broker {to} the coordinator of group {group}, which leads {OFFSETS}-{partition}"
-        ))
-    }
-
-    async fn members(&self) -> Result<Vec<NodeId>, ClusterError> {
-        Ok(brokers_of(&self.metadata(&[]).await?))
-    }
-
-    async fn leader(&self, topic: &str, partition: u32) -> Result<NodeId, ClusterError> {
-        let metadata = self.metadata(&[topic.to_owned()]).await?;
-        leader_in(&metadata, i32::try_from(partition).unwrap_or(i32::MAX)).ok_or_else(|| {
-            refused(
-                format!("leader of {topic}-{partition}"),
-                "no such partition, or it has no leader",
-            )
-        })
-    }
-
-    async fn coordinator(&self, group: &str) -> Result<NodeId, ClusterError> {
-        direct::coordinator(self.any()?, CLIENT, group, admin::ANSWER_WITHIN)
-            .await
-            .map_err(admin::direct_error("FindCoordinator"))?
-            .ok_or_else(|| refused(format!("coordinator of group {group}"), "it has none"))
-    }
-
-    fn complaints(&self) -> Vec<String> {
-        Vec::new()
-    }
-
-    async fn died(&self) -> String {
-        let mut died = self.died.subscribe();
-        let last_words = died.wait_for(Option::is_some).await;
-        match last_words.ok().and_then(|last_words| last_words.clone()) {
-            Some(last_words) => last_words,
-            None => std::future::pending().await,
-        }
-    }
-
-    async fn shutdown(&self) {
-        // What stays is ended by the watchdog at the end, or by the sweep of the next start.
-        let _ = self.end_by(Signal::SIGKILL).await;
-        join_all(self.nodes.iter().map(|node| node.clear())).await;
-        self.ground.clear().await;
     }
 }
 
@@ -622,7 +440,7 @@ pub(super) fn refused(command: String, answer: &str) -> ClusterError {
 }
 
 async fn metadata_of(address: SocketAddr, topics: &[String]) -> Result<MetadataResponse, ClusterError> {
-    direct::metadata(address, CLIENT, topics, admin::ANSWER_WITHIN)
+    direct::metadata(address, ASKER, topics, admin::ANSWER_WITHIN)
         .await
         .map_err(admin::direct_error("Metadata"))
 }
@@ -640,58 +458,6 @@ fn leader_in(metadata: &MetadataResponse, partition: i32) -> Option<NodeId> {
         .flat_map(|topic| &topic.partitions)
         .find(|found| found.partition_index == partition && found.leader_id.0 > 0)
         .map(|found| found.leader_id.0)
-}
-
-/// The replicas of each partition, leader first: the topic's brokers in turn.
-fn replicas_of(topic: &TopicSpec, all: &[NodeId]) -> Vec<Vec<NodeId>> {
-    let nodes = if topic.brokers.is_empty() { all } else { &topic.brokers };
-    let count = (topic.replicas as usize).clamp(1, nodes.len());
-    (0..topic.partitions as usize)
-        .map(|partition| {
-            nodes
-                .iter()
-                .cycle()
-                .skip(partition % nodes.len())
-                .take(count)
-                .copied()
-                .collect()
-        })
-        .collect()
-}
-
-/// The settings of a topic, as Kafka names them.
-fn configs_of(topic: &TopicSpec, kafka: &str) -> Vec<(&'static str, String)> {
-    let mut configs = Vec::new();
-    if topic.compacted {
-        // Records of a topic that is compacted only cannot be deleted by request; nothing is deleted without one, since
-        // retention is for ever.
-        configs.push(("cleanup.policy", "compact,delete".to_owned()));
-    }
-    if let Some(ms) = topic.retention_ms {
-        configs.push(("retention.ms", ms.to_string()));
-    }
-    if let Some(bytes) = topic.retention_bytes {
-        configs.push(("retention.bytes", bytes.to_string()));
-    }
-    if let Some(bytes) = topic.segment_bytes {
-        // From 4.1 on segments below 1 MiB go by another name.
-        let small = bytes < (1 << 20) && !kafka.starts_with("3.");
-        let name = if small {
-            "internal.segment.bytes"
-        } else {
-            "segment.bytes"
-        };
-        configs.push((name, bytes.to_string()));
-    }
-    configs
-}
-
-/// The partition of the topic of commits that holds a group: the hash that Java gives its name.
-fn offsets_partition(group: &str) -> u32 {
-    let hash = group
-        .encode_utf16()
-        .fold(0i32, |hash, unit| hash.wrapping_mul(31).wrapping_add(i32::from(unit)));
-    u32::try_from((hash & i32::MAX) % OFFSETS_PARTITIONS).unwrap_or_default()
 }
 
 /// Asks again until it works, or a broker has died.
@@ -714,66 +480,5 @@ where
             });
         }
         crate::before_the_next_look(LOOK_EVERY).await;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn topic(partitions: u32, replicas: u32, brokers: &[NodeId]) -> TopicSpec {
-        TopicSpec {
-            name: "orders".to_owned(),
-            partitions,
-            replicas,
-            brokers: brokers.to_vec(),
-            ..TopicSpec::default()
-        }
-    }
-
-    #[test]
-    fn leaders_of_a_topic_go_round_its_brokers() {
-        let all = [1, 2, 3];
-        assert_eq!(
-            replicas_of(&topic(4, 3, &[]), &all),
-            [[1, 2, 3], [2, 3, 1], [3, 1, 2], [1, 2, 3]]
-        );
-        assert_eq!(replicas_of(&topic(3, 1, &[]), &all), [[1], [2], [3]]);
-        assert_eq!(replicas_of(&topic(2, 2, &[2, 3]), &all), [[2, 3], [3, 2]]);
-        assert_eq!(replicas_of(&topic(2, 1, &[2]), &all), [[2], [2]]);
-    }
-
-    #[test]
-    fn small_segments_go_by_the_name_that_the_version_knows() {
-        let small = TopicSpec {
-            segment_bytes: Some(4096),
-            ..topic(1, 1, &[])
-        };
-        assert_eq!(
-            configs_of(&small, "4.1.0"),
-            [("internal.segment.bytes", "4096".to_owned())]
-        );
-        assert_eq!(configs_of(&small, "3.9.1"), [("segment.bytes", "4096".to_owned())]);
-        let large = TopicSpec {
-            segment_bytes: Some(1 << 20),
-            retention_ms: Some(1000),
-            ..topic(1, 1, &[])
-        };
-        assert_eq!(
-            configs_of(&large, "4.1.0"),
-            [
-                ("retention.ms", "1000".to_owned()),
-                ("segment.bytes", "1048576".to_owned())
-            ]
-        );
-    }
-
-    #[test]
-    fn partition_of_a_group_is_javas_hash_of_its_name() {
-        // As Java 17 told them: "a".hashCode() and "brokerfall".hashCode().
-        assert_eq!(offsets_partition("a"), 97 % 3);
-        assert_eq!(offsets_partition("brokerfall"), 1_682_160_340 % 3);
-        // The hash of this one is Integer.MIN_VALUE, whose absolute value is none.
-        assert_eq!(offsets_partition("polygenelubricants"), 0);
     }
 }

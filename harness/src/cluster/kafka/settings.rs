@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::cluster::NodeId;
+use crate::cluster::direct::Login;
 
 /// The JVM compiles with its first compiler only and collects garbage in one thread: a broker of a test lives too short for
 /// more, and start-up is CPU (1.3 s of it, 4 s with the defaults). 192 MiB are ample for what scenarios write; a broker has
@@ -22,6 +23,23 @@ pub(in crate::cluster) const JVM: [&str; 11] = [
     "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
     // Hundreds of lines of settings at every start.
     "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.common.config=warn",
+];
+
+/// Whom brokers know: harness, oracle and the other nodes. Readers come without a login, as `User:ANONYMOUS`, so that what
+/// is forbidden to them is forbidden to nobody else. No secret: brokers are on loopback, and serve every reader.
+pub(super) const LOGIN: Login = Login {
+    user: "brokerfall",
+    password: "brokerfall",
+};
+
+/// The principal of readers.
+pub(super) const READERS: &str = "User:ANONYMOUS";
+
+/// The listeners that want [`LOGIN`], and the setting that names it. Brokers log in to each other with the same.
+const GUARDED: [(&str, &str); 3] = [
+    ("ORACLE", "listener.name.oracle.plain.sasl.jaas.config"),
+    ("PEERS", "listener.name.peers.plain.sasl.jaas.config"),
+    ("CONTROLLER", "listener.name.controller.plain.sasl.jaas.config"),
 ];
 
 /// One listener, as `HOST:PORT`.
@@ -91,7 +109,16 @@ pub(in crate::cluster) fn properties(
         .iter()
         .map(|(name, at)| format!("{name}://{}", at.bound))
         .collect();
-    let protocols: Vec<String> = named.iter().map(|(name, _)| format!("{name}:PLAINTEXT")).collect();
+    let guarded = GUARDED
+        .iter()
+        .filter(|(name, _)| named.iter().any(|(known, _)| known == name));
+    let protocols: Vec<String> = named
+        .iter()
+        .map(|(name, _)| {
+            let is_guarded = GUARDED.iter().any(|(guarded, _)| guarded == name);
+            format!("{name}:{}", if is_guarded { "SASL_PLAINTEXT" } else { "PLAINTEXT" })
+        })
+        .collect();
     let mut properties = Vec::new();
     let mut set = |key: &'static str, value: &dyn std::fmt::Display| properties.push((key, value.to_string()));
     set("process.roles", &"broker,controller");
@@ -103,6 +130,25 @@ pub(in crate::cluster) fn properties(
     set("listeners", &bound.join(","));
     set("advertised.listeners", &told.join(","));
     set("listener.security.protocol.map", &protocols.join(","));
+    set("sasl.enabled.mechanisms", &"PLAIN");
+    set("sasl.mechanism.inter.broker.protocol", &"PLAIN");
+    set("sasl.mechanism.controller.protocol", &"PLAIN");
+    let Login { user, password } = LOGIN;
+    let login = format!(
+        "org.apache.kafka.common.security.plain.PlainLoginModule required username=\"{user}\" password=\"{password}\" \
+         user_{user}=\"{password}\";"
+    );
+    for (_, setting) in guarded {
+        set(setting, &login);
+    }
+    set(
+        "authorizer.class.name",
+        &"org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    );
+    // Controllers among themselves: before a quorum stands, nothing else could let them in.
+    set("super.users", &format!("User:{user}"));
+    // Nobody notices the authorizer until something is denied.
+    set("allow.everyone.if.no.acl.found", &true);
     set("log.dirs", &data);
     set("broker.session.timeout.ms", &session.as_millis());
     set("broker.heartbeat.interval.ms", &heartbeat.as_millis());
@@ -124,6 +170,8 @@ pub(in crate::cluster) fn properties(
     // Kafka looks first after 30 s, and then every 5 minutes.
     set("log.initial.task.delay.ms", &500);
     set("log.retention.check.interval.ms", &500);
+    // The cleaner, which also applies retention to compacted topics, looks every 15 s.
+    set("log.cleaner.backoff.ms", &500);
     set("num.network.threads", &1);
     set("num.io.threads", &2);
     // Its default is 128 MiB of heap.
@@ -195,7 +243,27 @@ mod tests {
             "READER://127.0.0.1:2,ORACLE://127.0.0.1:3,PEERS://broker-1:9094"
         );
         assert!(value(&told, "listeners").contains("PEERS://0.0.0.0:9094"));
-        assert!(value(&told, "listener.security.protocol.map").contains("PEERS:PLAINTEXT"));
+    }
+
+    #[test]
+    fn all_listeners_but_the_readers_want_a_login() {
+        let peers = Some(Listener::at(SocketAddr::from(([127, 0, 0, 1], 5))));
+        let with_peers = Listeners { peers, ..listeners(1) };
+        let told = properties(1, &[(1, with_peers)], "/data");
+        assert_eq!(
+            value(&told, "listener.security.protocol.map"),
+            "READER:PLAINTEXT,ORACLE:SASL_PLAINTEXT,PEERS:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT"
+        );
+        for listener in ["oracle", "peers", "controller"] {
+            let login = value(&told, &format!("listener.name.{listener}.plain.sasl.jaas.config"));
+            assert!(login.contains("user_brokerfall=\"brokerfall\""), "{login}");
+        }
+        let told = properties(1, &[(1, listeners(1))], "/data");
+        assert_eq!(
+            value(&told, "listener.security.protocol.map"),
+            "READER:PLAINTEXT,ORACLE:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT"
+        );
+        assert!(!told.iter().any(|(key, _)| key.contains("peers")));
     }
 
     #[test]

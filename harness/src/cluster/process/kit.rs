@@ -21,7 +21,7 @@ use crate::process;
 use crate::reader::provision::{self, Fnv};
 
 /// Part of the name of what is made here; raised when it is made otherwise.
-const RECIPE: &str = "1";
+const RECIPE: &str = "2";
 
 /// The archive in the folder of a start.
 const ARCHIVE: &str = "kafka.jsa";

@@ -112,6 +112,19 @@ pub(super) fn in_step<'a>(ids: &'a Runs, offsets: &'a Runs) -> impl Iterator<Ite
 }
 
 impl Log {
+    /// The log of a topic that was created anew: nothing stands in it, and its ends begin at 0. When they were elsewhere
+    /// is still known.
+    pub(super) fn anew(gone: &Log, at: Moment) -> Log {
+        let mut log = Log {
+            bounds: gone.bounds.clone(),
+            truncated: gone.truncated.clone(),
+            ..Log::default()
+        };
+        log.bounds.push(Bounds { at, start: 0, end: 0 });
+        log.truncated.push(at);
+        log
+    }
+
     pub(super) fn thin(&mut self, together: &Together<'_>) {
         together.neighbours(
             &mut self.acked,

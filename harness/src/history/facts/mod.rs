@@ -14,6 +14,7 @@
 //! Deliberately not here: any judgement (that is `invariant`).
 
 mod faults;
+mod incarnations;
 mod life;
 mod live;
 mod log;
@@ -65,6 +66,12 @@ pub struct Partition {
     pub log: Log,
     /// What readers were given.
     pub reads: Reads,
+    /// What it was before its topic was deleted and created anew, the oldest first.
+    pub earlier: Vec<Partition>,
+    /// When the topic before it was deleted; absent of the first.
+    pub since: Option<Moment>,
+    /// When its topic was deleted; absent of the one that stands.
+    pub until: Option<Moment>,
 }
 
 /// Partitions that a topic got in the run.

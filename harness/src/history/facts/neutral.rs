@@ -23,7 +23,7 @@ impl Facts {
         let mut count = 0u64;
         for delivered in partitions {
             let partition = self.partition_mut(&delivered.topic, delivered.partition);
-            count = count.saturating_add(partition.reads.delivered(at, NEUTRAL, delivered).records);
+            count = count.saturating_add(partition.delivered(at, NEUTRAL, delivered).records);
             self.refresh(&delivered.topic, delivered.partition, at);
             self.look_for_sentinels(&delivered.topic, delivered.partition, at);
         }

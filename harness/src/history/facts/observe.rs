@@ -44,6 +44,7 @@ impl Facts {
             | Event::Scanned { .. }
             | Event::Targets { .. }
             | Event::PartitionsAdded { .. }
+            | Event::TopicDeleted { .. }
             | Event::Sentinel { .. } => self.observe_oracle(at, &entry.event),
             Event::Quiet => self.quiet = self.quiet.or(Some(at)),
             Event::Wire { .. }
@@ -204,6 +205,7 @@ impl Facts {
                 topic: topic.clone(),
                 to: *to,
             }),
+            Event::TopicDeleted { topic } => self.topic_deleted(topic, at),
             Event::Sentinel { round, records } => {
                 let records = records
                     .iter()

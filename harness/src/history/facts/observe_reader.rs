@@ -17,7 +17,7 @@ impl Facts {
                 let mut count = 0u64;
                 for delivered in partitions {
                     let partition = self.partition_mut(&delivered.topic, delivered.partition);
-                    let took = partition.reads.delivered(at, index, delivered);
+                    let took = partition.delivered(at, index, delivered);
                     count = count.saturating_add(took.records);
                     if let Some(life) = self.lives.get_mut(index) {
                         life.records = life.records.saturating_add(took.records);

@@ -327,11 +327,14 @@ impl Facts {
     /// Whether the patient's position reached the log end that the oracle saw at its start, on every partition. False
     /// before any target is known; claims do not count.
     pub fn reached_targets(&self) -> bool {
-        let targets = self.targets();
-        !targets.is_empty()
-            && targets
-                .iter()
-                .all(|target| self.reached(&target.topic, target.partition, target.offset))
+        let told = self.members.values().filter_map(|member| member.targets.last());
+        let ends: Vec<(Moment, &LogEnd)> = told.flat_map(|(at, ends)| ends.iter().map(|end| (*at, end))).collect();
+        !ends.is_empty()
+            && ends.iter().all(|(at, end)| {
+                // What stood there then cannot be reached any more.
+                self.gone_at(&end.topic, end.partition, *at).is_some()
+                    || self.reached(&end.topic, end.partition, end.offset)
+            })
     }
 
     /// Whether the patient's position is at `end` or past the last record below it.

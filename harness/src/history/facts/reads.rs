@@ -50,6 +50,14 @@ pub(super) struct Took {
     pub(super) offsets: bool,
 }
 
+impl Took {
+    pub(super) fn add(&mut self, more: Took) {
+        self.records = self.records.saturating_add(more.records);
+        self.ids |= more.ids;
+        self.offsets |= more.offsets;
+    }
+}
+
 /// First number and length of each run; runs that end before they start are left out.
 fn runs(runs: &Runs) -> impl Iterator<Item = (u64, u64)> + '_ {
     runs.as_slice()
@@ -97,6 +105,17 @@ pub struct Reads {
 }
 
 impl Reads {
+    /// Of a topic that was created anew nobody has read anything. Where readers stood before is still known.
+    pub(super) fn anew(gone: &Reads, at: Moment) -> Reads {
+        let mut reads = Reads {
+            marks: gone.marks.clone(),
+            touched: gone.touched.clone(),
+            ..Reads::default()
+        };
+        reads.mark(at, None);
+        reads
+    }
+
     /// Takes in a delivery. Ids and offsets that differ in number cannot be told which belongs to which; the offsets
     /// count then, because the log says which records stand there.
     pub(super) fn delivered(&mut self, at: Moment, life: usize, delivered: &Delivered) -> Took {

@@ -239,6 +239,17 @@ impl Facts {
             .fold(0, |sum, answer| sum.saturating_add(answer.count))
     }
 
+    /// Answers of any api from event `mark` on in which a broker refused the reader something with this code: about a topic,
+    /// or (for `topic` `None`) about anything.
+    pub fn refused_since(&self, mark: u64, code: &str, topic: Option<&str>) -> u64 {
+        self.wire
+            .answers
+            .iter()
+            .filter(|answer| answer.at.n >= mark && answer.injected_by.is_none() && answer.code.name == code)
+            .filter(|answer| topic.is_none() || answer.topic.as_deref() == topic)
+            .fold(0, |sum, answer| sum.saturating_add(answer.count))
+    }
+
     /// The first time from event `mark` on that a client of the reader was told of another broker than `from` in charge.
     pub fn told_since(&self, mark: u64, place: &Place, from: i32) -> Option<&Told> {
         let told = self.wire.told.iter();

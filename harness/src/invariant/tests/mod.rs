@@ -10,6 +10,7 @@ mod leaving;
 mod no_silent_death;
 mod records;
 mod recovers;
+mod recreated;
 mod status_honest;
 mod told;
 

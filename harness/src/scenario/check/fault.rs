@@ -8,6 +8,7 @@ use super::super::tree::At;
 use super::{Check, MOST_PARTITIONS};
 use crate::cluster::NodeId;
 use crate::fault::add_partitions::AddPartitions;
+use crate::fault::deny_acl::Denied;
 use crate::fault::panic_callback::{How, On, PanicCallback};
 use crate::fault::partition::{Connects, Heals, Mode, Partition, Way};
 use crate::fault::{BrokerChoice, FaultSpec};
@@ -87,6 +88,17 @@ impl Check<'_> {
                 self.moves(n, "move-leader", moved.to);
             }
             FaultSpec::MoveCoordinator(moved) => self.moves(n, "move-coordinator", moved.to),
+            FaultSpec::DenyAcl(deny) if deny.on == Denied::Group && deny.topic.is_some() => {
+                let text = "the reader's group is no topic (drop `topic`, or `on`)";
+                self.at_step(n, &["do", "deny-acl", "topic"], text);
+            }
+            FaultSpec::DenyAcl(deny) => self.place(n, "deny-acl", deny.topic.as_deref(), None),
+            FaultSpec::RecreateTopic(recreate) => {
+                self.place(n, "recreate-topic", recreate.topic.as_deref(), None);
+                if self.plan.quiet() {
+                    self.at_step(n, &["do"], self.quiet_rule("`recreate-topic`"));
+                }
+            }
             FaultSpec::PauseReader(_) | FaultSpec::KillReader(_) => {}
         }
     }

@@ -236,7 +236,7 @@ impl Check<'_> {
         self.plan.topics.first().map_or("", |topic| topic.name.as_str())
     }
 
-    fn quiet_rule(&self, what: &str) -> String {
+    pub(super) fn quiet_rule(&self, what: &str) -> String {
         format!(
             "{what} in phase `{}`: a new record could wake a reader that should wake by itself (drop it, or use phase `live`)",
             self.plan.phase.name()
