@@ -4,6 +4,7 @@ pub mod mutants;
 pub mod parity;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use brokerfall::process::Spawner;
 use brokerfall::reader::Launch;
@@ -12,6 +13,8 @@ use brokerfall::reader::manifest::Manifest;
 use brokerfall::reader::provision::ProvisionOptions;
 use brokerfall_report::history::{Declares, ReaderInfo};
 use brokerfall_report::protocol::Kind;
+use brokerfall_report::render::json;
+use brokerfall_report::report::Report;
 
 /// Starts the watchdog of this test process, whose own binary has none: before anything here runs an installer or a reader.
 ///
@@ -25,6 +28,38 @@ pub fn watched() {
         .nth(2)
         .expect("it stands in a folder of the target folder");
     Spawner::shared_with(&programs.join("brokerfall-under-test")).expect("the watchdog starts");
+}
+
+/// Long enough for a starved machine, short enough for a person.
+pub const SOON: Duration = Duration::from_secs(60);
+
+/// Waits until `look` finds something.
+///
+/// # Panics
+/// When it does not within [`SOON`].
+pub async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let looking = async {
+        let mut ticks = tokio::time::interval(Duration::from_millis(5));
+        loop {
+            ticks.tick().await;
+            if let Some(found) = look().await {
+                return found;
+            }
+        }
+    };
+    match tokio::time::timeout(SOON, looking).await {
+        Ok(found) => found,
+        Err(_) => panic!("{what} did not come true within {SOON:?}"),
+    }
+}
+
+/// The report of the only invocation below an output folder; `None` where there is none that can be read.
+pub fn only_report(out: &Path) -> Option<Report> {
+    let folders = std::fs::read_dir(out).ok()?;
+    let report = folders
+        .filter_map(|folder| Some(folder.ok()?.path().join("report.json")))
+        .find(|path| path.is_file())?;
+    json::parse(&std::fs::read_to_string(report).ok()?).ok()
 }
 
 /// How to start an adapter with one argument, as a reader of kind group.

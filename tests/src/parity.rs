@@ -5,7 +5,6 @@ use std::path::Path;
 use std::process::Command;
 
 use brokerfall_report::exception::Origin;
-use brokerfall_report::render::json;
 use brokerfall_report::report::{Report, RunReport};
 
 /// What is compared: the verdict, what was violated, and the types of what the reader raised to its caller.
@@ -44,13 +43,5 @@ pub fn report(program: &Path, cluster: &str, scenarios: &[&str], readers: &[&str
         .arg(out)
         .output()
         .expect("the program runs and writes");
-    let folders = std::fs::read_dir(out).expect("the program runs and writes");
-    let report = folders
-        .filter_map(|folder| Some(folder.ok()?.path().join("report.json")))
-        .find(|path| path.is_file());
-    let Some(report) = report else {
-        panic!("no report\n{}", String::from_utf8_lossy(&output.stderr));
-    };
-    json::parse(&std::fs::read_to_string(report).expect("the program runs and writes"))
-        .expect("the program runs and writes")
+    crate::only_report(out).unwrap_or_else(|| panic!("no report\n{}", String::from_utf8_lossy(&output.stderr)))
 }

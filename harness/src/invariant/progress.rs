@@ -172,12 +172,7 @@ pub(super) fn is_hot(facts: &Facts, from_us: u64, to_us: u64) -> bool {
 
 /// Mean CPU use in cores between the first and the last sample inside a time, and the length between them in seconds.
 pub(super) fn cores(samples: &[Usage], from_us: u64, to_us: u64) -> Option<(f64, f64)> {
-    let mut inside = samples
-        .iter()
-        .filter(|sample| sample.at.us >= from_us && sample.at.us <= to_us);
-    let first = inside.next()?;
-    let last = inside.next_back()?;
-    let span_s = last.at.us.checked_sub(first.at.us).filter(|us| *us > 0)? as f64 / 1e6;
+    let (first, last, span_s) = covered(samples, from_us, to_us)?;
     let used_s = last.cpu_ms.checked_sub(first.cpu_ms)? as f64 / 1e3;
     Some((used_s / span_s, span_s))
 }
@@ -185,13 +180,19 @@ pub(super) fn cores(samples: &[Usage], from_us: u64, to_us: u64) -> Option<(f64,
 /// The cores that a group waited for, over what [`cores`] covers: above 1 where several of its threads did. `None` where the
 /// kernel does not count it.
 pub(super) fn cores_waited_for(samples: &[Usage], from_us: u64, to_us: u64) -> Option<f64> {
+    let (first, last, span_s) = covered(samples, from_us, to_us)?;
+    Some(last.waited_ms?.checked_sub(first.waited_ms?)? as f64 / 1e3 / span_s)
+}
+
+/// The first and the last sample inside a time, and the length between them in seconds.
+fn covered(samples: &[Usage], from_us: u64, to_us: u64) -> Option<(&Usage, &Usage, f64)> {
     let mut inside = samples
         .iter()
         .filter(|sample| sample.at.us >= from_us && sample.at.us <= to_us);
     let first = inside.next()?;
     let last = inside.next_back()?;
     let span_s = last.at.us.checked_sub(first.at.us).filter(|us| *us > 0)? as f64 / 1e6;
-    Some(last.waited_ms?.checked_sub(first.waited_ms?)? as f64 / 1e3 / span_s)
+    Some((first, last, span_s))
 }
 
 /// Every standstill of the planned partitions before the verdict was fixed.

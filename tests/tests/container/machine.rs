@@ -14,7 +14,9 @@ use brokerfall::cluster::container::Swept;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::{SOON, engine, program};
+use brokerfall_tests::SOON;
+
+use super::{engine, program};
 
 /// `run` in containers with one reader, in a folder of its own.
 fn run(folder: &Path) -> Command {

@@ -14,15 +14,11 @@ mod machine;
 mod verdicts;
 
 use std::path::Path;
-use std::time::Duration;
 
 use brokerfall::cluster::ClusterKind;
 use brokerfall::cluster::clusters::Starters;
 use brokerfall::cluster::container::Engine;
 use brokerfall::cluster::kafka::KafkaCluster;
-
-/// Long enough for a starved machine, short enough for a person.
-const SOON: Duration = Duration::from_secs(60);
 
 /// What the tests of `cluster.rs` run on here.
 const KIND: ClusterKind = ClusterKind::Container;
@@ -58,21 +54,4 @@ async fn starters() -> Option<Starters> {
         kit: None,
         engine: Some(engine().await?),
     })
-}
-
-/// Waits until `look` finds something.
-async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
-    let looking = async {
-        let mut ticks = tokio::time::interval(Duration::from_millis(5));
-        loop {
-            ticks.tick().await;
-            if let Some(found) = look().await {
-                return found;
-            }
-        }
-    };
-    match tokio::time::timeout(SOON, looking).await {
-        Ok(found) => found,
-        Err(_) => panic!("{what} did not come true within {SOON:?}"),
-    }
 }

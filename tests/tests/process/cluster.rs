@@ -14,7 +14,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::net::TcpStream;
 
-use super::{KILLED, KIND, SOON, eventually, program, start, starters};
+use brokerfall_tests::{SOON, eventually};
+
+use super::{KILLED, KIND, program, start, starters};
 
 /// A cluster with the topic `orders`, and an oracle on it.
 struct Lab {

@@ -6,7 +6,6 @@ use std::process::Command;
 
 use brokerfall_report::exception::Origin;
 use brokerfall_report::history::Grade;
-use brokerfall_report::render::json;
 use brokerfall_report::report::{Report, RunReport};
 use brokerfall_report::verdict::{Verdict, VoidWhose};
 
@@ -60,14 +59,8 @@ fn report(scenarios: &[&str], readers: &[&str]) -> Report {
         .arg(out.path())
         .output()
         .unwrap();
-    let folders = std::fs::read_dir(out.path()).unwrap();
-    let report = folders
-        .filter_map(|folder| Some(folder.ok()?.path().join("report.json")))
-        .find(|path| path.is_file());
-    let Some(report) = report else {
-        panic!("no report\n{}", String::from_utf8_lossy(&output.stderr));
-    };
-    json::parse(&std::fs::read_to_string(report).unwrap()).unwrap()
+    brokerfall_tests::only_report(out.path())
+        .unwrap_or_else(|| panic!("no report\n{}", String::from_utf8_lossy(&output.stderr)))
 }
 
 /// What the run says in short, for a failing test: its files are gone by then.

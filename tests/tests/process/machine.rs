@@ -191,7 +191,7 @@ async fn harness_that_is_killed_leaves_no_broker_behind() {
             .unwrap();
         // The moment counts from the first broker's start, which a loaded machine delays.
         assert!(
-            within(super::SOON, || !naming(&scratch).is_empty()),
+            within(brokerfall_tests::SOON, || !naming(&scratch).is_empty()),
             "no broker was started"
         );
         let later = LONGEST * moment / KILLS;

@@ -14,7 +14,6 @@ mod truth;
 mod verdicts;
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use brokerfall::cluster::ClusterKind;
 use brokerfall::cluster::clusters::Starters;
@@ -22,9 +21,6 @@ use brokerfall::cluster::kafka::KafkaCluster;
 use brokerfall::cluster::process::{Kit, KitOptions};
 use brokerfall::reader::provision::ProvisionOptions;
 use tokio::sync::OnceCell;
-
-/// Long enough for a starved machine, short enough for a person.
-const SOON: Duration = Duration::from_secs(60);
 
 /// What the tests of `cluster.rs` run on here.
 const KIND: ClusterKind = ClusterKind::Process;
@@ -74,21 +70,4 @@ async fn starters() -> Option<Starters> {
         kit: Some(kit().await.clone()),
         engine: None,
     })
-}
-
-/// Waits until `look` finds something.
-async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
-    let looking = async {
-        let mut ticks = tokio::time::interval(Duration::from_millis(5));
-        loop {
-            ticks.tick().await;
-            if let Some(found) = look().await {
-                return found;
-            }
-        }
-    };
-    match tokio::time::timeout(SOON, looking).await {
-        Ok(found) => found,
-        Err(_) => panic!("{what} did not come true within {SOON:?}"),
-    }
 }

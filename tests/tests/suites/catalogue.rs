@@ -9,8 +9,6 @@ use brokerfall::fault::FaultSpec;
 use brokerfall::scenario::catalogue;
 use brokerfall::scenario::plan::{Action, Plan};
 use brokerfall_report::history::{Grade, Phase};
-use brokerfall_report::render::json;
-use brokerfall_report::report::Report;
 use brokerfall_report::verdict::Verdict;
 
 /// Faults, partitions by mode, and the phases in which some scenario must inject them.
@@ -258,7 +256,7 @@ fn every_fault_is_felt_by_a_correct_reader_that_passes() {
         .output()
         .expect("the program starts");
     let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    let report = report(out.path()).unwrap_or_else(|| panic!("no report\n{text}"));
+    let report = brokerfall_tests::only_report(out.path()).unwrap_or_else(|| panic!("no report\n{text}"));
     let plans = plans();
     let mut felt = BTreeSet::new();
     for run in &report.runs {
@@ -280,13 +278,4 @@ fn every_fault_is_felt_by_a_correct_reader_that_passes() {
         .map(str::to_owned)
         .collect();
     assert_eq!(felt, wanted, "{text}");
-}
-
-/// The report of the only invocation below an output folder.
-fn report(out: &Path) -> Option<Report> {
-    let folders = std::fs::read_dir(out).ok()?;
-    let report = folders
-        .filter_map(|folder| Some(folder.ok()?.path().join("report.json")))
-        .find(|path| path.is_file())?;
-    json::parse(&std::fs::read_to_string(report).ok()?).ok()
 }

@@ -1,11 +1,9 @@
 //! Faults of cluster, topic and group, through the program as users run it: each is felt by the reference readers, which
 //! come back; and where it silently does nothing, its evidence is refused and the run is void.
 
-use std::path::Path;
 use std::process::Command;
 use std::sync::LazyLock;
 
-use brokerfall_report::render::json;
 use brokerfall_report::report::{Report, RunReport};
 use brokerfall_report::verdict::Verdict;
 
@@ -373,7 +371,7 @@ fn carry_out(scenarios: &[(&str, &str)], readers: &[&str], manifest: Option<&str
     }
     let output = command.arg("--out").arg(&out).args(["--jobs", "3"]).output();
     let output = output.expect("the program starts");
-    report(&out).unwrap_or_else(|| {
+    brokerfall_tests::only_report(&out).unwrap_or_else(|| {
         let (stdout, stderr) = (&output.stdout, &output.stderr);
         panic!(
             "no report\n{}{}",
@@ -381,15 +379,6 @@ fn carry_out(scenarios: &[(&str, &str)], readers: &[&str], manifest: Option<&str
             String::from_utf8_lossy(stderr)
         )
     })
-}
-
-/// The report of the only invocation below an output folder.
-fn report(out: &Path) -> Option<Report> {
-    let folders = std::fs::read_dir(out).ok()?;
-    let report = folders
-        .filter_map(|folder| Some(folder.ok()?.path().join("report.json")))
-        .find(|path| path.is_file())?;
-    json::parse(&std::fs::read_to_string(report).ok()?).ok()
 }
 
 /// The runs of a scenario that took place.

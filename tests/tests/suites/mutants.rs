@@ -4,12 +4,10 @@
 //! of the whole harness, of which every test here reads the reports.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::LazyLock;
 
 use brokerfall::invariant;
-use brokerfall_report::render::json;
 use brokerfall_report::report::{Report, RunReport};
 use brokerfall_report::verdict::{Outcome, Verdict};
 use brokerfall_tests::mutants::MUTANTS;
@@ -130,7 +128,7 @@ fn run(readers: Vec<(String, String)>) -> Suite {
     command.args(["--expected", "data/expected"]);
     command.arg("--readers-dir").arg(&manifests).arg("--out").arg(&out);
     let output = command.args(["--jobs", "4"]).output().expect("the program starts");
-    let report = report(&out).unwrap_or_else(|| {
+    let report = brokerfall_tests::only_report(&out).unwrap_or_else(|| {
         let (stdout, stderr) = (&output.stdout, &output.stderr);
         panic!(
             "no report\n{}{}",
@@ -139,15 +137,6 @@ fn run(readers: Vec<(String, String)>) -> Suite {
         )
     });
     Suite { output, report }
-}
-
-/// The report of the only invocation below an output folder.
-fn report(out: &Path) -> Option<Report> {
-    let folders = std::fs::read_dir(out).ok()?;
-    let report = folders
-        .filter_map(|folder| Some(folder.ok()?.path().join("report.json")))
-        .find(|path| path.is_file())?;
-    json::parse(&std::fs::read_to_string(report).ok()?).ok()
 }
 
 fn violated(run: &RunReport) -> BTreeMap<&str, &str> {

@@ -15,7 +15,6 @@ use std::sync::OnceLock;
 
 use brokerfall::link::toxiproxy::{Program, ProgramError};
 use brokerfall::reader::provision::ProvisionOptions;
-use brokerfall_report::render::json;
 use brokerfall_report::report::Report;
 
 /// The program as users run it.
@@ -56,10 +55,5 @@ fn text(output: &Output) -> String {
 
 /// The report of the only invocation below an output folder.
 fn report(out: &Path, output: &Output) -> Report {
-    let folders = std::fs::read_dir(out).unwrap();
-    let report = folders
-        .filter_map(|folder| Some(folder.ok()?.path().join("report.json")))
-        .find(|path| path.is_file());
-    let report = report.unwrap_or_else(|| panic!("no report: {}", text(output)));
-    json::parse(&std::fs::read_to_string(report).unwrap()).unwrap()
+    brokerfall_tests::only_report(out).unwrap_or_else(|| panic!("no report: {}", text(output)))
 }

@@ -155,7 +155,7 @@ pub(in crate::cluster) fn properties(
     set("controller.quorum.election.timeout.ms", &election);
     set("controller.quorum.election.backoff.max.ms", &backoff);
     set("controller.quorum.fetch.timeout.ms", &fetch);
-    set("offsets.topic.num.partitions", &3);
+    set("offsets.topic.num.partitions", &super::topics::OFFSETS_PARTITIONS);
     set("offsets.topic.replication.factor", &brokers);
     set("transaction.state.log.num.partitions", &3);
     set("transaction.state.log.replication.factor", &brokers);

@@ -231,6 +231,13 @@ impl ToxiproxyLink {
         }
     }
 
+    fn failed(&self, cause: Failed) -> LinkError {
+        match cause {
+            Failed::Api(cause) => self.complained(cause).into(),
+            Failed::Link(cause) => cause,
+        }
+    }
+
     fn front(&self, node: NodeId) -> Result<&Front, LinkError> {
         let found = self.fronts.iter().find(|front| front.node == node);
         found.ok_or(LinkError::NoBroker { node })
@@ -246,10 +253,7 @@ impl ToxiproxyLink {
             self.behind.cut_in_front(front.node, true)?;
         }
         let changed = self.change(front, &wanted).await;
-        changed.map_err(|cause| match cause {
-            Failed::Api(cause) => self.complained(cause).into(),
-            Failed::Link(cause) => cause,
-        })?;
+        changed.map_err(|cause| self.failed(cause))?;
         // While the proxy is disabled too: what the link behind had not accepted yet ends only then.
         self.behind.cut_in_front(front.node, resets || !wanted.enabled)?;
         Ok(wanted)
@@ -328,10 +332,7 @@ impl ToxiproxyLink {
             // Toxiproxy resets only what is connected after its toxic is there.
             if cut.mode == CutMode::Reset && state.enabled {
                 let closed = self.close_live(front).await;
-                closed.map_err(|cause| match cause {
-                    Failed::Api(cause) => self.complained(cause).into(),
-                    Failed::Link(cause) => cause,
-                })?;
+                closed.map_err(|cause| self.failed(cause))?;
             }
             told.push(format!("{} is {state}", front.proxy));
         }
