@@ -7,27 +7,39 @@ format:
     cargo fmt --all --check
 
 lint:
-    cargo clippy --workspace --all-targets --locked -- -D warnings
+    cargo clippy --workspace --all-targets --all-features --locked -- -D warnings
 
 doc:
-    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
+    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --all-features --locked
 
 test:
     cargo test --locked
 
-# Suites on Apache Kafka; they need Java 17 or later and, the first time, Maven. Two at a time: each starts brokers.
+# The tests on real services too: Apache Kafka as processes (Java 17 or later and, the first time, Maven) and in containers (a
+# Docker engine and an image on it: apache/kafka:4.1.0, or what KAFKA_IMAGE names), Toxiproxy (toxiproxy-server 2.12.0 on PATH,
+# or Go the first time). `.ci/chaos` starts an engine and builds an image first.
 chaos:
-    cargo test --locked -p brokerfall-tests --features chaos --test process -- --test-threads 2
+    cargo test --locked --features chaos
 
-# The link `toxiproxy`; needs toxiproxy-server 2.12.0 on PATH, or Go the first time.
-toxiproxy:
-    cargo test --locked -p brokerfall --features toxiproxy --test link
-    cargo test --locked -p brokerfall-tests --features chaos --test toxiproxy
+# Only those on Apache Kafka as processes; `just chaos-process faults::` only what is named so.
+chaos-process *TESTS:
+    cargo test --locked --features chaos --test process -- {{TESTS}}
 
-# The suites on Apache Kafka in containers; they need a Docker engine and an image on it: apache/kafka:4.1.0, or what
-# KAFKA_IMAGE names.
-containers:
-    cargo test --locked -p brokerfall-tests --features chaos --test container -- --test-threads 2
+# Only those in containers.
+chaos-container *TESTS:
+    cargo test --locked --features chaos --test container -- {{TESTS}}
+
+# Only those on Toxiproxy.
+chaos-toxiproxy *TESTS:
+    cargo test --locked --features chaos --test link --test toxiproxy -- {{TESTS}}
+
+# Every scenario on Apache Kafka, bundled readers. Takes about an hour.
+chaos-full:
+    cargo run --locked -- run --cluster process --tag full
+
+# Every scenario that the mock can serve, on it and on Apache Kafka: verdicts and exceptions agree. Takes more than an hour.
+parity:
+    cargo test --locked --features chaos --test process -- --ignored full_catalogue --nocapture
 
 # An image with the entry of apache/kafka, brokerfall/kafka:VERSION, of the installed JDK and the jars in the cache.
 image:

@@ -1,5 +1,6 @@
 //! What the tests of Brokerfall are made of: broken adapters and mutant readers here, suites under `tests/`.
 
+pub mod machine;
 pub mod mutants;
 pub mod parity;
 

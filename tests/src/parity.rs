@@ -7,6 +7,8 @@ use std::process::Command;
 use brokerfall_report::exception::Origin;
 use brokerfall_report::report::{Report, RunReport};
 
+use crate::machine::Turn;
+
 /// What is compared: the verdict, what was violated, and the types of what the reader raised to its caller.
 pub fn told(run: &RunReport) -> String {
     let violated: BTreeSet<&str> = run.violations.iter().map(|one| one.invariant.as_str()).collect();
@@ -28,13 +30,15 @@ pub fn told(run: &RunReport) -> String {
     told
 }
 
-/// Runs the quick ones of these scenarios with these readers on a cluster, two at a time; its folders go below `out`.
+/// Runs those of these scenarios that have a tag (without any: all that have it) with these readers on a cluster, two at a
+/// time; its folders go below `out`.
 ///
 /// # Panics
 /// When the program writes no report.
-pub fn report(program: &Path, cluster: &str, scenarios: &[&str], readers: &[&str], out: &Path) -> Report {
+pub fn report(program: &Path, cluster: &str, tag: &str, scenarios: &[&str], readers: &[&str], out: &Path) -> Report {
+    let _turn = Turn::all();
     let mut command = Command::new(program);
-    command.arg("run").args(scenarios).args(["--tag", "quick"]);
+    command.arg("run").args(scenarios).args(["--tag", tag]);
     for reader in readers {
         command.args(["--reader", reader]);
     }

@@ -6,6 +6,7 @@ use brokerfall_report::protocol::Kind;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::cluster::ClusterKind;
+use crate::cluster::container::IMAGE_VARIABLE;
 use crate::link::LinkKind;
 
 /// Fault-injection chaos test harness for Kafka readers.
@@ -183,6 +184,15 @@ impl RunArgs {
     /// The cluster to run on.
     pub(crate) fn cluster(&self) -> ClusterArg {
         self.cluster.unwrap_or(ClusterArg::Auto)
+    }
+
+    /// The image of the brokers, where they run in containers and one is named.
+    pub(crate) fn image(&self) -> Option<String> {
+        if self.cluster() != ClusterArg::Container {
+            return None;
+        }
+        let named = || std::env::var(IMAGE_VARIABLE).ok().filter(|named| !named.is_empty());
+        self.image.clone().or_else(named)
     }
 
     /// The link to run with.

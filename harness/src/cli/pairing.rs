@@ -239,7 +239,7 @@ impl Machine {
             })
         };
         let engine = (args.cluster() == ClusterArg::Container)
-            .then(|| tokio::runtime::Handle::current().block_on(Engine::find(args.image.as_deref())));
+            .then(|| tokio::runtime::Handle::current().block_on(Engine::find(args.image().as_deref())));
         let engine = match engine {
             Some(Err(cause)) if !cause.is_missing() => return Err(SuiteError::Engine(cause)),
             engine => engine,
@@ -338,9 +338,10 @@ fn link_source(link: LinkKind) -> Result<Result<LinkSource, Lack>, SuiteError> {
 fn link_source(link: LinkKind) -> Result<Result<LinkSource, Lack>, SuiteError> {
     match link {
         LinkKind::Builtin => Ok(Ok(LinkSource::Builtin)),
-        LinkKind::Toxiproxy => Err(SuiteError::Usage(
-            "--link toxiproxy: this program was built without it (build it with `--features toxiproxy`)".into(),
-        )),
+        LinkKind::Toxiproxy => Ok(Err((
+            "this program was built without the feature `toxiproxy`".to_owned(),
+            "a build with `--features toxiproxy`".to_owned(),
+        ))),
     }
 }
 
@@ -423,7 +424,7 @@ pub(crate) fn reproduce(args: &RunArgs, pair: &Pair, seed: u64) -> String {
     match pair.cluster {
         ClusterKind::Mock => {}
         ClusterKind::Process => words.extend(args.kafka.iter().flat_map(|kafka| ["--kafka".into(), kafka.clone()])),
-        ClusterKind::Container => words.extend(args.image.iter().flat_map(|image| ["--image".into(), image.clone()])),
+        ClusterKind::Container => words.extend(args.image().into_iter().flat_map(|image| ["--image".into(), image])),
     }
     words
         .iter()
@@ -467,8 +468,8 @@ pub(crate) fn deciding_words(args: &RunArgs) -> Vec<String> {
     if args.link() != LinkKind::Builtin {
         option("--link", args.link().name());
     }
-    if let Some(image) = &args.image {
-        option("--image", image);
+    if let Some(image) = args.image() {
+        option("--image", &image);
     }
     if args.seed != 0 {
         option("--seed", &args.seed.to_string());

@@ -35,7 +35,7 @@ fn all(cluster: &str) -> BTreeMap<(String, String), (String, String)> {
     let mut cells = BTreeMap::new();
     for _ in 0..TRIES {
         let out = tempfile::tempdir().unwrap();
-        for run in report(program(), cluster, &SCENARIOS, &READERS, out.path()).runs {
+        for run in report(program(), cluster, "quick", &SCENARIOS, &READERS, out.path()).runs {
             assert!(
                 run.cluster.kind == cluster,
                 "{} ran on {}",

@@ -14,6 +14,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::net::TcpStream;
 
+use brokerfall_tests::machine::Turn;
 use brokerfall_tests::{SOON, eventually};
 
 use super::{KILLED, KIND, program, start, starters};
@@ -22,11 +23,14 @@ use super::{KILLED, KIND, program, start, starters};
 struct Lab {
     cluster: KafkaCluster,
     oracle: Oracle,
+    /// After the cluster: fields are dropped in order.
+    _turn: Turn,
 }
 
 impl Lab {
     /// `None` (said aloud) where this machine has nothing that could start them.
     async fn start(brokers: u32, partitions: u32) -> Option<Lab> {
+        let turn = Turn::one();
         let cluster = start(brokers).await?;
         let topic = TopicSpec {
             name: "orders".to_owned(),
@@ -36,7 +40,11 @@ impl Lab {
         };
         cluster.create_topic(&topic).await.unwrap();
         let oracle = oracle(&cluster, partitions).await;
-        Some(Lab { cluster, oracle })
+        Some(Lab {
+            cluster,
+            oracle,
+            _turn: turn,
+        })
     }
 
     fn address(&self, node: i32) -> SocketAddr {
@@ -304,6 +312,7 @@ async fn leader_and_coordinator_move_where_they_are_told_and_stay() {
 
 #[tokio::test]
 async fn topic_of_one_broker_moves_with_its_data() {
+    let _turn = Turn::one();
     let Some(cluster) = start(2).await else { return };
     let topic = TopicSpec {
         name: "orders".to_owned(),
@@ -385,6 +394,7 @@ async fn dropped_cluster_leaves_no_process() {
 
 #[tokio::test]
 async fn cluster_is_used_again_as_good_as_new_and_one_that_was_left_paused_is_not() {
+    let _turn = Turn::one();
     let Some(starters) = starters().await else { return };
     let folder = tempfile::tempdir().unwrap();
     let clusters = Clusters::new(program().to_owned(), folder.path().to_owned(), starters);

@@ -8,6 +8,7 @@ use brokerfall_report::exception::Origin;
 use brokerfall_report::history::Grade;
 use brokerfall_report::report::{Report, RunReport};
 use brokerfall_report::verdict::{Verdict, VoidWhose};
+use brokerfall_tests::machine::Turn;
 
 use super::truth::{On, Truth, assert_as_measured, by_reader, ktables_rows};
 use super::{cache, kit, program};
@@ -48,6 +49,7 @@ fn runs(scenarios: &[&str], readers: &[&str]) -> Vec<RunReport> {
 }
 
 fn report(scenarios: &[&str], readers: &[&str]) -> Report {
+    let _turn = Turn::all();
     let out = tempfile::tempdir().unwrap();
     let mut command = Command::new(program());
     command.arg("run").args(scenarios);

@@ -1,5 +1,5 @@
 //! Apache Kafka as JVM processes: the cluster through its public interface, and the program on it. Needs Java and, the first
-//! time, Maven; run with `cargo test -p brokerfall-tests --features chaos --test process`.
+//! time, Maven; run with `cargo test --features chaos --test process`.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,

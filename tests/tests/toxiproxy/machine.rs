@@ -6,11 +6,10 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use brokerfall_report::verdict::Verdict;
+use brokerfall_tests::SOON;
+use brokerfall_tests::machine::{children, moment, within};
 
 use super::{report, run, text, toxiproxy};
-
-/// Long enough for a starved machine, short enough for a person.
-const SOON: Duration = Duration::from_secs(60);
 
 /// A run on Toxiproxy; `on_path` in front of a PATH without Go and Toxiproxy, the cache in `out`.
 fn bare(out: &Path, on_path: &Path) -> Command {
@@ -170,19 +169,6 @@ fn naming(folder: &Path) -> Vec<u32> {
     .collect()
 }
 
-fn within(within: Duration, mut holds: impl FnMut() -> bool) -> bool {
-    const LOOK: Duration = Duration::from_millis(5);
-    let (_open, tick) = std::sync::mpsc::channel::<()>();
-    for _ in 0..=within.as_millis() / LOOK.as_millis() {
-        if holds() {
-            return true;
-        }
-        // Only the time-out can come: the sender is held above.
-        let _ = tick.recv_timeout(LOOK);
-    }
-    false
-}
-
 #[test]
 fn server_that_dies_in_the_middle_is_an_error_by_name_and_nothing_is_left() {
     let Some(program) = toxiproxy() else { return };
@@ -220,17 +206,20 @@ fn server_that_dies_in_the_middle_is_an_error_by_name_and_nothing_is_left() {
 }
 
 /// How often the harness is killed.
-const KILLS: u32 = 8;
+const KILLS: u32 = 13;
 /// A run on a quiet machine takes 4 s.
 const LONGEST: Duration = Duration::from_secs(4);
 
 /// SIGKILL at moments spread over the whole of a run.
 #[test]
-fn harness_that_is_killed_leaves_no_server_behind() {
+fn harness_that_is_killed_leaves_nothing_behind() {
     let Some(program) = toxiproxy() else { return };
     let out = tempfile::tempdir().unwrap();
     copied(out.path(), program.path());
-    for moment in 0..KILLS {
+    let scratch = out.path().join("scratch");
+    std::fs::create_dir(&scratch).unwrap();
+    let living = || children(&scratch);
+    for _ in 0..KILLS {
         let words = [
             "partition/hold-live",
             "--reader",
@@ -240,20 +229,22 @@ fn harness_that_is_killed_leaves_no_server_behind() {
         ];
         let mut harness = run(out.path(), &words)
             .env("BROKERFALL_CACHE", out.path().join("cache"))
+            .env("TMPDIR", &scratch)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
         // The moment counts from the server's start, which a loaded machine delays.
         assert!(within(SOON, || !naming(out.path()).is_empty()), "no server was started");
-        let later = LONGEST * moment / KILLS;
+        assert!(!living().is_empty(), "the server is no child of the run");
+        let later = moment(LONGEST);
         within(later, || harness.try_wait().unwrap().is_some());
         harness.kill().unwrap();
         harness.wait().unwrap();
         assert!(
-            within(Duration::from_secs(5), || naming(out.path()).is_empty()),
+            within(Duration::from_secs(2), || living().is_empty()),
             "killed after {later:?}: {:?} are left",
-            naming(out.path())
+            living()
         );
     }
 }

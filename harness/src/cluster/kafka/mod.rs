@@ -400,7 +400,9 @@ impl KafkaCluster {
         ))
     }
 
-    /// Waits until every broker that answers says that `to` leads a partition.
+    /// Waits until every broker that answers says that `to`, the first replica of a partition, leads it. Where another leads,
+    /// the first is elected again: a machine that starves a broker past its session has its partitions taken from it, and
+    /// nothing gives them back.
     async fn until_led(&self, topic: &str, partition: i32, to: NodeId) -> Result<(), ClusterError> {
         let what = format!("that broker {to} leads {topic}-{partition}");
         until(&what, || async {
@@ -410,6 +412,9 @@ impl KafkaCluster {
                     partition,
                 );
                 if led != Some(to) {
+                    if led.is_some() {
+                        admin::elect_first(self.any()?, topic, partition).await?;
+                    }
                     return Err(refused(what.clone(), &format!("broker {} names {led:?}", node.id())));
                 }
             }

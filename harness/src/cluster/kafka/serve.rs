@@ -205,7 +205,6 @@ impl Cluster for KafkaCluster {
             }
         })
         .await?;
-        admin::elect_first(self.any()?, topic, index).await?;
         self.until_led(topic, index, to).await?;
         Ok(format!(
             "Metadata of every broker names broker {to} the leader of {topic}-{partition}"

@@ -229,8 +229,8 @@ fn link_that_the_program_was_built_without_is_named() {
             "--link",
             "toxiproxy",
         ])
-        .assert_code(2)
-        .assert_complains("this program was built without it (build it with `--features toxiproxy`)");
+        .assert_code(13)
+        .assert_says("this program was built without the feature `toxiproxy`");
     bench.write("brokerfall.toml", "link = \"toxi\"\n");
     bench
         .run(["run", "control/idle"])
