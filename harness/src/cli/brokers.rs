@@ -84,19 +84,20 @@ fn tell(what: &str, measured: Result<Vec<String>, ClusterError>) {
     }
 }
 
-/// Of one broker and of three: from the start to the first acknowledged produce, from SIGKILL to the next one, and the
-/// memory of a broker.
+/// Of one broker and of three: from the start to the first acknowledged produce, from SIGKILL to its proof and to the next
+/// produce, from SIGSTOP to its proof, and the memory of a broker.
 async fn measure(start: impl AsyncFn(u32) -> Result<KafkaCluster, ClusterError>) -> Result<Vec<String>, ClusterError> {
     let mut lines = Vec::new();
     for brokers in [1, 3] {
-        let (mut starts, mut restarts, mut resident) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut starts, mut resident) = (Vec::new(), Vec::new());
+        let mut faults = Faults::default();
         for _ in 0..ROUNDS {
             let cluster = start(brokers).await?;
             starts.push(cluster.first_produce_after());
             resident.extend(cluster.pids().iter().map(|pid| proc::usage(&[*pid]).rss_kib / 1024));
-            let restarted = restart(&cluster, brokers).await;
+            let measured = faults.measure(&cluster, brokers).await;
             cluster.shutdown().await;
-            restarts.push(restarted?);
+            measured?;
         }
         let who = if brokers == 1 {
             "1 broker".to_owned()
@@ -107,7 +108,17 @@ async fn measure(start: impl AsyncFn(u32) -> Result<KafkaCluster, ClusterError>)
         lines.push(line(
             &format!("{who}, kill"),
             "SIGKILL of one to its next acknowledged produce",
-            restarts,
+            faults.restarts,
+        ));
+        lines.push(line(
+            &format!("{who}, proof"),
+            "SIGKILL of one to the proof that it is gone",
+            faults.kills,
+        ));
+        lines.push(line(
+            &format!("{who}, pause"),
+            "SIGSTOP of one to the proof that it stands still",
+            faults.pauses,
         ));
         // Nothing where the engine is on another machine: its process ids mean nothing here.
         if let Some(most) = resident.iter().max().filter(|most| **most > 0) {
@@ -120,20 +131,38 @@ async fn measure(start: impl AsyncFn(u32) -> Result<KafkaCluster, ClusterError>)
     Ok(lines)
 }
 
-async fn restart(cluster: &KafkaCluster, brokers: u32) -> Result<Duration, ClusterError> {
-    let topic = TopicSpec {
-        name: TOPIC.to_owned(),
-        partitions: 1,
-        replicas: brokers,
-        ..TopicSpec::default()
-    };
-    cluster.create_topic(&topic).await?;
-    let leader = cluster.leader(TOPIC, 0).await?;
-    let killed = Instant::now();
-    cluster.kill_broker(leader, Duration::ZERO).await?;
-    cluster.start_broker(leader).await?;
-    cluster.until_takes(TOPIC, 0).await?;
-    Ok(killed.elapsed())
+/// How long it took until brokers were proven to stand still, to be gone and to be back.
+#[derive(Default)]
+struct Faults {
+    pauses: Vec<Duration>,
+    kills: Vec<Duration>,
+    restarts: Vec<Duration>,
+}
+
+impl Faults {
+    async fn measure(&mut self, cluster: &KafkaCluster, brokers: u32) -> Result<(), ClusterError> {
+        let topic = TopicSpec {
+            name: TOPIC.to_owned(),
+            partitions: 1,
+            replicas: brokers,
+            ..TopicSpec::default()
+        };
+        cluster.create_topic(&topic).await?;
+        let leader = cluster.leader(TOPIC, 0).await?;
+        let begun = Instant::now();
+        cluster.pause_broker(leader).await?;
+        self.pauses.push(begun.elapsed());
+        cluster.resume_broker(leader).await?;
+        // A pause may have moved the leader.
+        let leader = cluster.leader(TOPIC, 0).await?;
+        let begun = Instant::now();
+        cluster.kill_broker(leader, Duration::ZERO).await?;
+        self.kills.push(begun.elapsed());
+        cluster.start_broker(leader).await?;
+        cluster.until_takes(TOPIC, 0).await?;
+        self.restarts.push(begun.elapsed());
+        Ok(())
+    }
 }
 
 fn line(what: &str, text: &str, mut took: Vec<Duration>) -> String {
@@ -141,7 +170,7 @@ fn line(what: &str, text: &str, mut took: Vec<Duration>) -> String {
     let seconds: Vec<String> = [took.first(), took.get(took.len() / 2), took.last()]
         .into_iter()
         .flatten()
-        .map(|took| format!("{:.2}", took.as_secs_f64()))
+        .map(|took| format!("{:.3}", took.as_secs_f64()))
         .collect();
     format!(
         "ok        {what:16} {} s ({text}: min, median, max of {})",

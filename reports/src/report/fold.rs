@@ -130,9 +130,9 @@ impl ReportFold {
                 evidence.emulated = *emulated;
                 self.began.insert(fault.clone(), at_us);
             }
-            Event::Injected { fault, proof } => self.proven(fault, Grade::Injected, proof),
-            Event::Delivered { fault, proof } => self.proven(fault, Grade::Delivered, proof),
-            Event::Felt { fault, proof } => self.proven(fault, Grade::Felt, proof),
+            Event::Injected { fault, proof } => self.proven(at_us, fault, Grade::Injected, proof),
+            Event::Delivered { fault, proof } => self.proven(at_us, fault, Grade::Delivered, proof),
+            Event::Felt { fault, proof } => self.proven(at_us, fault, Grade::Felt, proof),
             Event::Healed { fault, proof } => {
                 let in_force = self.began.get(fault).map(|began| seconds(at_us.saturating_sub(*began)));
                 let evidence = self.evidence_of(fault);
@@ -183,11 +183,13 @@ impl ReportFold {
         &mut self.evidence[at]
     }
 
-    fn proven(&mut self, fault: &str, grade: Grade, text: &str) {
+    fn proven(&mut self, at_us: u64, fault: &str, grade: Grade, text: &str) {
+        let began = self.began.get(fault).copied();
         let evidence = self.evidence_of(fault);
         evidence.proofs.push(ProofReport {
             grade,
             text: text.to_owned(),
+            after_ms: began.map(|began| at_us.saturating_sub(began) as f64 / 1000.0),
         });
         // Each grade rests on the one below.
         let shown = |grade: &Grade| evidence.proofs.iter().any(|proof| proof.grade == *grade);

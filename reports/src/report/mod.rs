@@ -253,6 +253,9 @@ pub struct ProofReport {
     pub grade: Grade,
     /// What proves it.
     pub text: String,
+    /// From the beginning of the injection to this proof, milliseconds; absent in older reports.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after_ms: Option<f64>,
 }
 
 /// Something that could not be proven.
