@@ -15,6 +15,7 @@ use crate::fault::delete_segments::By;
 use crate::fault::deny_acl::Denied;
 use crate::fault::panic_callback::{Callback, How};
 use crate::fault::partition::{Connects, Heals, Mode, Way};
+use crate::fault::transaction::{End, Heals as EndsOpen};
 use crate::link::codes::{ANSWERABLE_APIS, API_NAMES, ERROR_NAMES};
 use brokerfall_report::history::{ExpectedEnd, Grade, Phase};
 use brokerfall_report::protocol::{Isolation, Kind, Reset};
@@ -252,6 +253,17 @@ fn fault() -> Value {
             table(
                 &["records"],
                 [("topic", text()), ("records", whole(0)), ("gap", duration())],
+            ),
+        ),
+        (
+            "transaction",
+            table(
+                &["records", "end"],
+                place().into_iter().chain([
+                    ("records", whole(1)),
+                    ("end", words::<End>()),
+                    ("heals", words::<EndsOpen>()),
+                ]),
             ),
         ),
         ("deny-acl", table(&[], [("on", words::<Denied>()), ("topic", text())])),

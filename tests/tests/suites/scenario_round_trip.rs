@@ -20,6 +20,7 @@ use brokerfall::fault::{
     pause_broker::PauseBroker,
     pause_reader::PauseReader,
     recreate_topic::RecreateTopic,
+    transaction::{End, Heals as EndsOpen, Transaction},
 };
 use brokerfall::link::codes;
 use brokerfall::scenario::{self, plan::*, words};
@@ -240,6 +241,26 @@ fn anew() -> impl Strategy<Value = FaultSpec> {
         .prop_map(|(topic, records, gap)| FaultSpec::RecreateTopic(RecreateTopic { topic, records, gap }))
 }
 
+/// Records of a transaction, which a quiet plan does not allow once the reader has started.
+fn transaction() -> impl Strategy<Value = FaultSpec> {
+    let ends = select(vec![
+        (End::Commit, EndsOpen::Commit),
+        (End::Abort, EndsOpen::Commit),
+        (End::Open, EndsOpen::Commit),
+        (End::Open, EndsOpen::Abort),
+    ]);
+    let place = (maybe(Just(TOPIC.to_owned())), maybe(0..PARTITIONS));
+    (place, 1u64..1_000, ends).prop_map(|((topic, partition), records, (end, heals))| {
+        FaultSpec::Transaction(Transaction {
+            topic,
+            partition,
+            records,
+            end,
+            heals,
+        })
+    })
+}
+
 /// What moves leaders of any reader, and the coordinator of a group.
 fn moved(kind: Kind) -> impl Strategy<Value = FaultSpec> {
     let leader = (maybe(Just(TOPIC.to_owned())), maybe(0..PARTITIONS), maybe(1i32..=3));
@@ -305,7 +326,7 @@ fn steps(kind: Kind, quiet: bool) -> impl Strategy<Value = Vec<Step>> {
         if quiet {
             Just(Action::Restart(State::Keep)).boxed()
         } else {
-            let created = anew().prop_map(|fault| Action::Do {
+            let created = prop_oneof![anew(), transaction()].prop_map(|fault| Action::Do {
                 fault,
                 grade: Grade::Delivered,
             });

@@ -10,7 +10,8 @@ use crate::cluster::NodeId;
 use crate::fault::add_partitions::AddPartitions;
 use crate::fault::deny_acl::Denied;
 use crate::fault::panic_callback::{How, On, PanicCallback};
-use crate::fault::partition::{Connects, Heals, Mode, Partition, Way};
+use crate::fault::partition::{Connects, Heals as HealsCut, Mode, Partition, Way};
+use crate::fault::transaction::{End, Heals, Transaction};
 use crate::fault::{BrokerChoice, FaultSpec};
 use crate::link::codes::{self, ANSWERABLE_APIS, ERROR_NAMES};
 
@@ -99,7 +100,29 @@ impl Check<'_> {
                     self.at_step(n, &["do"], self.quiet_rule("`recreate-topic`"));
                 }
             }
+            FaultSpec::Transaction(transaction) => self.transaction(n, transaction),
             FaultSpec::PauseReader(_) | FaultSpec::KillReader(_) => {}
+        }
+    }
+
+    fn transaction(&self, n: usize, transaction: &Transaction) {
+        self.place(n, "transaction", transaction.topic.as_deref(), transaction.partition);
+        if transaction.records == 0 {
+            let text = "0 records are none (wanted 1 at least)";
+            self.at_step(n, &["do", "transaction", "records"], text);
+        }
+        if transaction.end != End::Open && transaction.heals != Heals::Commit {
+            let text =
+                "only a transaction that is left open is ended by its heal (drop `heals`, or set `end = \"open\"`)";
+            self.at_step(n, &["do", "transaction", "heals"], text);
+        }
+        self.written_before_the_start(n, "`transaction`");
+    }
+
+    /// In a quiet scenario records are written before the reader starts, or not at all.
+    fn written_before_the_start(&self, n: usize, what: &str) {
+        if self.plan.quiet() && !self.plan.steps[n].when.before_start {
+            self.at_step(n, &["do"], self.quiet_rule(what));
         }
     }
 
@@ -176,7 +199,7 @@ impl Check<'_> {
                 "a reset closes both ways (drop `direction`, or use mode `hold`, `throttle` or `delay`)",
             );
         }
-        if partition.heals != Heals::Keep && partition.mode != Mode::Hold {
+        if partition.heals != HealsCut::Keep && partition.mode != Mode::Hold {
             at(
                 "heals",
                 "only mode `hold` keeps connections that a heal could reset (drop `heals`)",
