@@ -20,6 +20,7 @@ use crate::run::rig::Rig;
 pub mod absent_topic;
 pub mod add_partitions;
 pub mod answer_error;
+pub mod compact_log;
 pub mod delete_segments;
 pub mod deny_acl;
 pub mod kill_broker;
@@ -67,6 +68,8 @@ pub enum FaultSpec {
     RecreateTopic(recreate_topic::RecreateTopic),
     /// Records of a transaction, and its end.
     Transaction(transaction::Transaction),
+    /// The cleaner takes replaced records and tombstones away.
+    CompactLog(compact_log::CompactLog),
 }
 
 /// Which brokers a fault strikes, chosen at the moment of injection.
@@ -213,6 +216,7 @@ impl FaultSpec {
             FaultSpec::DenyAcl(fault) => fault,
             FaultSpec::RecreateTopic(fault) => fault,
             FaultSpec::Transaction(fault) => fault,
+            FaultSpec::CompactLog(fault) => fault,
         }
     }
 }

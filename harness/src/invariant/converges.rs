@@ -166,7 +166,8 @@ pub(super) fn fold(
     let last_scan = log.scans.last();
     let log_start = log.now().map_or(0, |bounds| bounds.start);
     let is_live = |id: u64| match last_scan {
-        Some(scan) => scan.ids.contains(id),
+        // What was written after it stands behind what it read.
+        Some(scan) => scan.ids.contains(id) || log.offset_of(id).is_some_and(|offset| offset >= scan.to),
         None => log.offset_of(id).is_some_and(|offset| offset >= log_start),
     };
     // Per key only the highest id counts: walk down from the end, and stop once every key was met.

@@ -209,7 +209,10 @@ fn early_caught_up(facts: &Facts, life: &Life, at: Moment) -> Option<(Vec<u64>, 
     let open: Vec<String> = ends
         .iter()
         .filter_map(|target| {
-            let reads = facts.partition(&target.topic, target.partition).map(|of| &of.reads)?;
+            let of = facts.partition(&target.topic, target.partition)?;
+            let reads = &of.reads;
+            // What an open transaction held back was not there for it.
+            let end = facts.visible(&of.log, target.offset, at.us);
             // Who tells nothing of its records cannot be held to them.
             if reads.marks.is_empty() && !tells {
                 return None;
@@ -223,7 +226,7 @@ fn early_caught_up(facts: &Facts, life: &Life, at: Moment) -> Option<(Vec<u64>, 
                 None => by,
             };
             let position = reads.position_at(by, over);
-            let lag = facts.lag_at(&target.topic, target.partition, position, target.offset);
+            let lag = facts.lag_at(&target.topic, target.partition, position, end);
             // A record whose callback misbehaved was handed over, though it was never reported.
             let struck = facts.struck().iter().filter(|(_, _, _, raised)| !raised).count() as u64;
             (lag > struck).then(|| format!("{}-{} ({lag} records)", target.topic, target.partition))

@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 use super::decode::variants;
 use super::plan::{InFlight, Joiner, State};
 use super::words::INVARIANTS;
+use crate::cluster::Cleanup;
 use crate::fault::delete_segments::By;
 use crate::fault::deny_acl::Denied;
 use crate::fault::panic_callback::{Callback, How};
@@ -125,7 +126,7 @@ fn topic() -> Value {
             ("brokers", array(whole(1))),
             ("segment-bytes", whole(14)),
             ("retention", table(&[], [("bytes", whole(1)), ("ms", whole(1))])),
-            ("cleanup", one_of(["delete", "compact", "compact,delete"])),
+            ("cleanup", one_of(Cleanup::ALL.map(Cleanup::name))),
             ("role", one_of(["input", "changelog"])),
             ("preload", table(&[], preload)),
         ],
@@ -254,6 +255,10 @@ fn fault() -> Value {
                 &["records"],
                 [("topic", text()), ("records", whole(0)), ("gap", duration())],
             ),
+        ),
+        (
+            "compact-log",
+            table(&[], place().into_iter().chain([("tombstones", boolean())])),
         ),
         (
             "transaction",

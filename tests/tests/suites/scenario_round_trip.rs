@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use brokerfall::cluster::Cleanup;
 use brokerfall::fault::{
     BrokerChoice, FaultSpec,
     absent_topic::AbsentTopic,
@@ -436,25 +437,31 @@ fn topics() -> impl Strategy<Value = Vec<TopicPlan>> {
         })),
     ];
     let kept = (maybe(14u64..1 << 31), retention);
-    let topic = (brokers, any::<bool>(), role, 0u64..1 << 62, generator, kept);
+    let topic = (
+        brokers,
+        // Not compacted alone: from such a topic nothing is deleted.
+        select(vec![Cleanup::Delete, Cleanup::CompactDelete]),
+        role,
+        0u64..1 << 62,
+        generator,
+        kept,
+    );
     vec(topic, 1..3).prop_map(|drawn| {
         drawn
             .into_iter()
             .enumerate()
             .map(
-                |(n, ((replicas, brokers), compacted, role, preload, generator, (segment_bytes, retention)))| {
-                    TopicPlan {
-                        name: if n == 0 { TOPIC.to_owned() } else { format!("topic_{n}") },
-                        partitions: PARTITIONS,
-                        replicas,
-                        brokers,
-                        segment_bytes,
-                        retention,
-                        compacted,
-                        role,
-                        preload,
-                        generator,
-                    }
+                |(n, ((replicas, brokers), cleanup, role, preload, generator, (segment_bytes, retention)))| TopicPlan {
+                    name: if n == 0 { TOPIC.to_owned() } else { format!("topic_{n}") },
+                    partitions: PARTITIONS,
+                    replicas,
+                    brokers,
+                    segment_bytes,
+                    retention,
+                    cleanup,
+                    role,
+                    preload,
+                    generator,
                 },
             )
             .collect()

@@ -93,6 +93,23 @@ fn an_open_transaction_holds_back_what_stands_behind_it_and_nobody_is_late_meanw
 }
 
 #[test]
+fn reader_of_committed_records_has_caught_up_where_an_open_transaction_begins() {
+    let of = |plan: Opened| {
+        history! { plan;
+            0 => produced(1, 10), 1 => transaction(11, 15, Begun), 2 => produced(11, 15), 3 => targets(15), 4 => spawned("r1"),
+            20 => delivered(1, 10), 30 => says(ReaderEvent::CaughtUp), 2_000 => transaction(11, 15, Committing),
+            2_010 => transaction(11, 15, Committed), 2_020 => delivered(11, 15), 3_000 => FIXED,
+        }
+    };
+    assert_held("status_honest", &of(committed(Kind::Table)));
+    assert_violated(
+        "status_honest",
+        "before it had on orders-0 (5 records)",
+        &of(plan(Kind::Table)),
+    );
+}
+
+#[test]
 fn a_record_that_is_given_before_its_transaction_is_committed_is_a_phantom() {
     let entries = history! { committed(Kind::Group);
         0 => spawned("r1"), 1 => transaction(1, 5, Begun), 2 => produced(1, 5), 10 => delivered(1, 5),

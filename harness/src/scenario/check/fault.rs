@@ -6,7 +6,7 @@ use super::super::diagnostics::{nearest, quoted, unknown};
 use super::super::plan::{Action, TopicPlan};
 use super::super::tree::At;
 use super::{Check, MOST_PARTITIONS};
-use crate::cluster::NodeId;
+use crate::cluster::{Cleanup, NodeId};
 use crate::fault::add_partitions::AddPartitions;
 use crate::fault::deny_acl::Denied;
 use crate::fault::panic_callback::{How, On, PanicCallback};
@@ -42,6 +42,7 @@ impl Check<'_> {
             FaultSpec::Partition(partition) => self.partition(n, partition),
             FaultSpec::DeleteSegments(delete) => {
                 self.place(n, "delete-segments", delete.topic.as_deref(), delete.partition);
+                self.cleanup(n, "delete-segments", delete.topic.as_deref(), Cleanup::deletes);
             }
             FaultSpec::PanicCallback(panic) => self.callback(n, panic),
             FaultSpec::AnswerError(answer) => {
@@ -100,6 +101,11 @@ impl Check<'_> {
                     self.at_step(n, &["do"], self.quiet_rule("`recreate-topic`"));
                 }
             }
+            FaultSpec::CompactLog(compact) => {
+                self.place(n, "compact-log", compact.topic.as_deref(), compact.partition);
+                self.cleanup(n, "compact-log", compact.topic.as_deref(), Cleanup::compacts);
+                self.written_before_the_start(n, "`compact-log` (it writes a record to close a segment)");
+            }
             FaultSpec::Transaction(transaction) => self.transaction(n, transaction),
             FaultSpec::PauseReader(_) | FaultSpec::KillReader(_) => {}
         }
@@ -117,6 +123,22 @@ impl Check<'_> {
             self.at_step(n, &["do", "transaction", "heals"], text);
         }
         self.written_before_the_start(n, "`transaction`");
+    }
+
+    /// A fault of a topic whose `cleanup` must be so that Kafka does it.
+    fn cleanup(&self, n: usize, fault: &str, topic: Option<&str>, does: impl Fn(Cleanup) -> bool) {
+        let topic = topic.unwrap_or(self.first_topic());
+        let Some(planned) = self.plan.topics.iter().find(|planned| planned.name == topic) else {
+            return;
+        };
+        if !does(planned.cleanup) {
+            let text = format!(
+                "`{fault}` does nothing to {}, whose `cleanup` is `{}` (wanted `cleanup = \"compact,delete\"`, which does both)",
+                quoted(topic),
+                planned.cleanup.name()
+            );
+            self.at_step(n, &["do", fault], text);
+        }
     }
 
     /// In a quiet scenario records are written before the reader starts, or not at all.
