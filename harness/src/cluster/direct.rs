@@ -274,17 +274,41 @@ pub async fn metadata(
     ask(address, asker, METADATA_VERSION, &request, within).await
 }
 
-/// Asks one broker which node coordinates a group; `None` while none does.
+/// What a broker coordinates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Coordinated<'a> {
+    /// A consumer group.
+    Group(&'a str),
+    /// The transactions of a producer, by its transactional id.
+    Transaction(&'a str),
+}
+
+impl std::fmt::Display for Coordinated<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Coordinated::Group(name) => write!(f, "group {name}"),
+            Coordinated::Transaction(name) => write!(f, "transactional id {name}"),
+        }
+    }
+}
+
+/// Asks one broker which node coordinates a group or a transaction; `None` while none does.
 ///
 /// # Errors
 /// Those of [`DirectConnection::open`] and [`DirectConnection::ask`].
 pub async fn coordinator(
     address: SocketAddr,
     asker: impl Into<Asker>,
-    group: &str,
+    of: Coordinated<'_>,
     within: Duration,
 ) -> Result<Option<NodeId>, DirectError> {
-    let request = FindCoordinatorRequest::default().with_key(StrBytes::from_string(group.to_owned()));
+    let (name, kind) = match of {
+        Coordinated::Group(name) => (name, 0),
+        Coordinated::Transaction(name) => (name, 1),
+    };
+    let request = FindCoordinatorRequest::default()
+        .with_key(StrBytes::from_string(name.to_owned()))
+        .with_key_type(kind);
     let answer = ask(address, asker, FIND_COORDINATOR_VERSION, &request, within).await?;
     Ok((answer.error_code == 0).then_some(answer.node_id.0))
 }

@@ -275,6 +275,42 @@ pub trait Cluster: Send + Sync {
     async fn shutdown(&self);
 }
 
+/// What becomes of old records of a topic.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Cleanup {
+    /// Retention deletes them.
+    #[default]
+    Delete,
+    /// They go once a newer record has the same key, and never else: no request deletes them.
+    Compact,
+    /// Both.
+    CompactDelete,
+}
+
+impl Cleanup {
+    /// All of them.
+    pub const ALL: [Cleanup; 3] = [Cleanup::Delete, Cleanup::Compact, Cleanup::CompactDelete];
+
+    /// As Kafka and scenarios name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Cleanup::Delete => "delete",
+            Cleanup::Compact => "compact",
+            Cleanup::CompactDelete => "compact,delete",
+        }
+    }
+
+    /// Whether the cleaner compacts it.
+    pub fn compacts(self) -> bool {
+        self != Cleanup::Delete
+    }
+
+    /// Whether retention, or a request, deletes from it.
+    pub fn deletes(self) -> bool {
+        self != Cleanup::Compact
+    }
+}
+
 /// A topic to create.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TopicSpec {
@@ -287,8 +323,8 @@ pub struct TopicSpec {
     /// Brokers that hold its replicas, and of which its partitions' leaders are taken in turn; empty leaves it to the
     /// cluster.
     pub brokers: Vec<NodeId>,
-    /// It is compacted.
-    pub compacted: bool,
+    /// `cleanup.policy`.
+    pub cleanup: Cleanup,
     /// `retention.ms`; absent means for ever.
     pub retention_ms: Option<u64>,
     /// `retention.bytes` of a partition; absent means no limit.

@@ -20,6 +20,7 @@ use crate::run::rig::Rig;
 pub mod absent_topic;
 pub mod add_partitions;
 pub mod answer_error;
+pub mod compact_log;
 pub mod delete_segments;
 pub mod deny_acl;
 pub mod kill_broker;
@@ -31,6 +32,7 @@ pub mod partition;
 pub mod pause_broker;
 pub mod pause_reader;
 pub mod recreate_topic;
+pub mod transaction;
 
 /// A fault as a scenario names it: `do = { kill-broker = { broker = "leader" } }`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -64,6 +66,10 @@ pub enum FaultSpec {
     DenyAcl(deny_acl::DenyAcl),
     /// A topic is deleted and created anew.
     RecreateTopic(recreate_topic::RecreateTopic),
+    /// Records of a transaction, and its end.
+    Transaction(transaction::Transaction),
+    /// The cleaner takes replaced records and tombstones away.
+    CompactLog(compact_log::CompactLog),
 }
 
 /// Which brokers a fault strikes, chosen at the moment of injection.
@@ -209,6 +215,8 @@ impl FaultSpec {
             FaultSpec::MoveCoordinator(fault) => fault,
             FaultSpec::DenyAcl(fault) => fault,
             FaultSpec::RecreateTopic(fault) => fault,
+            FaultSpec::Transaction(fault) => fault,
+            FaultSpec::CompactLog(fault) => fault,
         }
     }
 }

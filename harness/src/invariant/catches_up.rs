@@ -1,6 +1,9 @@
 //! `catches_up`: the position reaches the log end that the oracle saw when the reader was started, or the reader ends
 //! honestly. Judged by position or snapshot, never by claim.
 //!
+//! A reader that says whether it has caught up must come to say so: one that waits at the end for an offset that no record
+//! has, because a transaction's marker stands there, has read all and hangs.
+//!
 //! In a quiet scenario it must get there before the sentinel is written: a reader that wakes only because of a new
 //! record stays failed, with the finding `stuck until a new record arrived`.
 
@@ -46,6 +49,15 @@ pub(super) fn judge(facts: &Facts) -> Outcome {
             }
         }
     }
+    if open.is_empty()
+        && let Some((from_us, member)) = unsaid(facts, last_us.max(from_us), until)
+    {
+        let text = format!(
+            "{member} was given every record, and {} later it had not come to say that it had caught up",
+            seconds(until.us.saturating_sub(from_us))
+        );
+        return of_kind(violated(events, text), FailureKind::Stuck, Some(behind(facts)));
+    }
     if open.is_empty() {
         return held(format!("reached after {}", seconds(last_us.saturating_sub(since.us))));
     }
@@ -85,6 +97,18 @@ pub(super) fn judge(facts: &Facts) -> Outcome {
         kind = FailureKind::Stuck;
     }
     of_kind(violated(events, text), kind, Some(behind(facts)))
+}
+
+/// A patient that goes on, says whether it has caught up, and did not say so for the whole window since it had; since when.
+fn unsaid(facts: &Facts, since_us: u64, until: Moment) -> Option<(u64, &str)> {
+    if ends(facts).is_some() || fault_in_force(facts) || until.us.saturating_sub(since_us) < facts.within_us() {
+        return None;
+    }
+    let lives = facts.patients().into_iter().filter_map(|life| facts.lives().get(life));
+    lives
+        .filter(|life| life.hangs_at_the_end(until))
+        .map(|life| (since_us, life.member.as_str()))
+        .next()
 }
 
 /// Whether a quiet reader reached its targets only after the sentinel was written.

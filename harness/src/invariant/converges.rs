@@ -13,7 +13,7 @@ use brokerfall_report::protocol::Kind;
 use brokerfall_report::verdict::{FailureKind, Outcome};
 
 use super::{held, not_applicable, of_kind, patients_ended, undecided, violated};
-use crate::history::facts::{Facts, HowEnded, Log, RunSet, Snapshot, partition_of, shown};
+use crate::history::facts::{Facts, HowEnded, Log, Moment, RunSet, Snapshot, partition_of, shown};
 
 /// What the log says of one key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,11 +69,11 @@ pub(super) fn judge(facts: &Facts) -> Outcome {
     for (_, partition, of) in facts.incarnations().filter(|(t, ..)| *t == topic) {
         if of.until.is_some() {
             let mut gone = BTreeMap::new();
-            fold(&of.log, generator, partition, snapshot.asked.n, &mut gone);
+            fold(facts, &of.log, generator, partition, snapshot.asked, &mut gone);
             // The topic was deleted, with all that stood in it.
             expected.extend(gone.into_iter().map(|(key, last)| (key, Last { live: false, ..last })));
         } else {
-            fold(&of.log, generator, partition, snapshot.asked.n, &mut expected);
+            fold(facts, &of.log, generator, partition, snapshot.asked, &mut expected);
         }
         let ids: &mut RunSet = written.entry(partition).or_default();
         for (first, last) in ids_written(&of.log).runs() {
@@ -128,14 +128,21 @@ fn ids_written(log: &Log) -> RunSet {
     written
 }
 
-/// Adds the last record of every key of one partition, of what was written before event `before`.
+/// Adds the last record of every key of one partition, of what was written before a moment and could be read then.
 pub(super) fn fold(
+    facts: &Facts,
     log: &Log,
     generator: &Generator,
     partition: u32,
-    before: u64,
+    asked: Moment,
     expected: &mut BTreeMap<String, Last>,
 ) {
+    let before = asked.n;
+    let hidden = facts.hidden(log);
+    let visible = facts.visible(log, u64::MAX, asked.us);
+    let is_there = |id: u64| {
+        !hidden.contains(id) && (visible == u64::MAX || log.offset_of(id).is_none_or(|offset| offset < visible))
+    };
     let mut in_log = RunSet::default();
     let mut highest = 0;
     for piece in log.acked().iter().filter(|piece| piece.at.n < before) {
@@ -159,7 +166,8 @@ pub(super) fn fold(
     let last_scan = log.scans.last();
     let log_start = log.now().map_or(0, |bounds| bounds.start);
     let is_live = |id: u64| match last_scan {
-        Some(scan) => scan.ids.contains(id),
+        // What was written after it stands behind what it read.
+        Some(scan) => scan.ids.contains(id) || log.offset_of(id).is_some_and(|offset| offset >= scan.to),
         None => log.offset_of(id).is_some_and(|offset| offset >= log_start),
     };
     // Per key only the highest id counts: walk down from the end, and stop once every key was met.
@@ -167,7 +175,7 @@ pub(super) fn fold(
     let mut met: std::collections::HashSet<u64> = std::collections::HashSet::new();
     'walk: for (a, b) in in_log.runs().rev() {
         for id in (a..=b).rev() {
-            if met.insert(id % generator.keys.max(1)) {
+            if is_there(id) && met.insert(id % generator.keys.max(1)) {
                 expected.insert(
                     generator.key(partition, id),
                     Last {

@@ -97,7 +97,7 @@ fn came(facts: &Facts, topic: &str, partition: u32, from: u64, to: u64) -> u64 {
         return 0;
     };
     let position = of.reads.position_at(from, u64::MAX);
-    let log_end = of.log.at_us(to).map_or(0, |bounds| bounds.end);
+    let log_end = facts.visible_at(&of.log, to);
     facts.lag_at(topic, partition, position, log_end)
 }
 

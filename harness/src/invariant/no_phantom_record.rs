@@ -1,5 +1,5 @@
 //! `no_phantom_record`: nothing is delivered that was never acknowledged and never in doubt, nor at an offset where it
-//! does not stand.
+//! does not stand; nor, to a reader of committed records only, of a transaction that was not committed.
 
 use brokerfall_report::verdict::{FailureKind, Outcome};
 
@@ -31,6 +31,12 @@ pub(super) fn judge(facts: &Facts) -> Outcome {
             for (a, b) in written.gaps(first, last.min(judged_to)) {
                 phantoms.insert(a, b);
                 events.push(segment.at.n);
+            }
+            if let Some(id) = facts.given_uncommitted(&of.log, first, last, segment.at.n) {
+                events.push(segment.at.n);
+                texts.push(format!(
+                    "partition {topic}-{partition} id {id} was delivered although its transaction had not been committed"
+                ));
             }
             if let Some((id, offset)) = misplaced(&of.log, segment) {
                 events.push(segment.at.n);

@@ -56,6 +56,8 @@ pub(super) struct Given<'a> {
     partition: u32,
     log: &'a Log,
     segments: Vec<Segment>,
+    /// Ids that are not there for the reader, so that nobody owes them.
+    hidden: RunSet,
 }
 
 impl<'a> Given<'a> {
@@ -75,6 +77,7 @@ impl<'a> Given<'a> {
             partition,
             log: &of.log,
             segments,
+            hidden: facts.hidden(&of.log),
         }
     }
 
@@ -99,9 +102,9 @@ impl<'a> Given<'a> {
             .unwrap_or(0)
     }
 
-    /// Ids given in segments that `counts`.
+    /// Ids given in segments that `counts`, and those that nobody could be given.
     pub(super) fn ids(&self, counts: impl Fn(&Segment) -> bool) -> RunSet {
-        let mut ids = RunSet::default();
+        let mut ids = self.hidden.clone();
         for segment in self.segments.iter().filter(|segment| counts(segment)) {
             for (a, b) in self.ids_of(segment) {
                 ids.insert(a, b);
@@ -117,7 +120,7 @@ impl<'a> Given<'a> {
         ByTime {
             given: self,
             segments: segments.into_iter().peekable(),
-            ids: RunSet::default(),
+            ids: self.hidden.clone(),
         }
     }
 

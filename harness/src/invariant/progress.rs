@@ -34,8 +34,10 @@ pub(super) fn lag_of(facts: &Facts, topic: &str, partition: u32) -> u64 {
     let position = facts
         .partition(topic, partition)
         .and_then(|p| p.reads.position_before(end.n));
-    let bounds = facts.log(topic, partition).and_then(|log| log.at_us(end.us));
-    facts.lag_at(topic, partition, position, bounds.map_or(0, |b| b.end))
+    let log_end = facts
+        .log(topic, partition)
+        .map_or(0, |log| facts.visible_at(log, end.us));
+    facts.lag_at(topic, partition, position, log_end)
 }
 
 /// How far behind the patient was when its verdict was fixed.
@@ -276,7 +278,14 @@ fn still(facts: &Facts, topic: &str, partition: u32) -> Vec<(u64, u64, u64)> {
         Touched,
     }
     let mut changes: Vec<(u64, Change)> = Vec::new();
-    changes.extend(of.log.bounds.iter().map(|b| (b.at.us, Change::End(b.end))));
+    let moves = of.log.bounds.iter().map(|bounds| bounds.at.us);
+    let transactions = of.log.transactions().iter();
+    let moves = moves.chain(
+        transactions
+            .flat_map(|one| [Some(one.begun.us), one.ended.map(|ended| ended.us)])
+            .flatten(),
+    );
+    changes.extend(moves.map(|us| (us, Change::End(facts.visible_at(&of.log, us)))));
     for mark in &of.reads.marks {
         if mark.until > mark.at {
             changes.push((mark.at.us, Change::Rising));

@@ -109,10 +109,11 @@ fn not_applied(facts: &Facts, asked: &Asked, at: Moment, life: usize) -> Option<
         let by_then = given.ids(|segment| segment.at.us <= at.us.saturating_add(FLUSH_US));
         let bounds = of.log.at_us(at.us.saturating_add(WATCHER_US));
         let from = given.owed_from().max(bounds.map_or(0, |bounds| bounds.start));
+        let until = facts.visible(&of.log, u64::MAX, asked.at.us);
         let mut struck_keys = given.struck_keys();
         let mut missing = RunSet::default();
         for piece in of.log.acked().iter().filter(|piece| piece.at.n < asked.at.n) {
-            let (a, b) = (piece.offset.max(from), piece.last_offset());
+            let (a, b) = (piece.offset.max(from), piece.last_offset().min(until.saturating_sub(1)));
             let (Some(a), Some(b), true) = (piece.id_at(a), piece.id_at(b), a <= b) else { continue };
             for id in by_then.gaps(a, b).into_iter().flat_map(|(a, b)| a..=b) {
                 // Compacted records are not there to be applied.
@@ -144,7 +145,7 @@ fn not_shown(facts: &Facts, asked: &Asked, at: Moment, life: usize) -> Option<(V
     let generator: &Generator = facts.generator(topic)?;
     let mut expected = std::collections::BTreeMap::new();
     for (_, partition, of) in facts.partitions().filter(|(t, ..)| *t == topic) {
-        super::converges::fold(&of.log, generator, partition, asked.at.n, &mut expected);
+        super::converges::fold(facts, &of.log, generator, partition, asked.at, &mut expected);
     }
     let (key, last) = expected.iter().find(|(key, last)| {
         let shown = snapshot.entries.get(*key);
@@ -208,7 +209,10 @@ fn early_caught_up(facts: &Facts, life: &Life, at: Moment) -> Option<(Vec<u64>, 
     let open: Vec<String> = ends
         .iter()
         .filter_map(|target| {
-            let reads = facts.partition(&target.topic, target.partition).map(|of| &of.reads)?;
+            let of = facts.partition(&target.topic, target.partition)?;
+            let reads = &of.reads;
+            // What an open transaction held back was not there for it.
+            let end = facts.visible(&of.log, target.offset, at.us);
             // Who tells nothing of its records cannot be held to them.
             if reads.marks.is_empty() && !tells {
                 return None;
@@ -222,7 +226,7 @@ fn early_caught_up(facts: &Facts, life: &Life, at: Moment) -> Option<(Vec<u64>, 
                 None => by,
             };
             let position = reads.position_at(by, over);
-            let lag = facts.lag_at(&target.topic, target.partition, position, target.offset);
+            let lag = facts.lag_at(&target.topic, target.partition, position, end);
             // A record whose callback misbehaved was handed over, though it was never reported.
             let struck = facts.struck().iter().filter(|(_, _, _, raised)| !raised).count() as u64;
             (lag > struck).then(|| format!("{}-{} ({lag} records)", target.topic, target.partition))
@@ -350,10 +354,7 @@ fn small_lag(facts: &Facts, life: &Life) -> Option<(Vec<u64>, String)> {
                 let Some(of) = facts.partition(topic, partition) else {
                     continue;
                 };
-                let log_end = of
-                    .log
-                    .at_us(at.us.saturating_sub(LAG_LOAD_US))
-                    .map_or(0, |bounds| bounds.end);
+                let log_end = facts.visible_at(&of.log, at.us.saturating_sub(LAG_LOAD_US));
                 let position = of.reads.position_at(at.us.saturating_add(FLUSH_US), end.n);
                 truth = truth.saturating_add(facts.lag_at(topic, partition, position, log_end));
             }

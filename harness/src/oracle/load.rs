@@ -6,6 +6,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 
+use super::records::Make;
 use super::{Oracle, OracleError, PartitionKey};
 
 /// Writers tick no faster than this; above it a tick writes several records.
@@ -100,7 +101,7 @@ async fn writer(
         // No patience: a record that fails now is recorded as failed now, and the next tick brings another.
         let written = oracle
             .shared
-            .write(key.clone(), count as u64, None, Duration::ZERO)
+            .write(key.clone(), count as u64, Make::default(), Duration::ZERO)
             .await?;
         totals.acked += written.ids.count();
         totals.failed += written.failed.count();

@@ -18,6 +18,7 @@ mod load;
 mod nodes;
 mod read;
 mod records;
+mod transaction;
 mod write;
 
 use std::collections::{BTreeMap, HashMap};
@@ -31,7 +32,9 @@ pub use self::error::OracleError;
 pub use self::load::{Load, LoadTotals};
 use self::nodes::Nodes;
 pub use self::read::Scan;
-pub use self::records::{FOREIGN, ID_HEADER};
+use self::records::Make;
+pub use self::records::{FOREIGN, ID_HEADER, Marker};
+pub use self::transaction::Transaction;
 pub use self::write::Written;
 use crate::cluster::direct::Login;
 use crate::history::recorder::Recorder;
@@ -201,7 +204,7 @@ impl Oracle {
     /// [`OracleError::UnknownPartition`]; whatever the brokers do stands in [`Written`].
     pub async fn produce(&self, topic: &str, partition: u32, count: u64) -> Result<Written, OracleError> {
         self.shared
-            .write((topic.to_owned(), partition), count, None, PATIENCE)
+            .write((topic.to_owned(), partition), count, Make::default(), PATIENCE)
             .await
     }
 
@@ -216,8 +219,12 @@ impl Oracle {
         count: u64,
         value_bytes: u64,
     ) -> Result<Written, OracleError> {
+        let make = Make {
+            value_bytes: Some(value_bytes),
+            ..Make::default()
+        };
         self.shared
-            .write((topic.to_owned(), partition), count, Some(value_bytes), PATIENCE)
+            .write((topic.to_owned(), partition), count, make, PATIENCE)
             .await
     }
 
@@ -228,7 +235,10 @@ impl Oracle {
     pub async fn preload(&self, topic: &str, per_partition: u64) -> Result<(), OracleError> {
         let keys = self.keys().into_iter().filter(|key| key.0 == topic);
         let writes = keys.map(|key| async {
-            let written = self.shared.write(key.clone(), per_partition, None, PATIENCE).await?;
+            let written = self
+                .shared
+                .write(key.clone(), per_partition, Make::default(), PATIENCE)
+                .await?;
             let acked = written.ids.count();
             if acked == per_partition {
                 return Ok(());
@@ -267,7 +277,7 @@ impl Oracle {
         let deadline = tokio::time::Instant::now() + PATIENCE;
         loop {
             let left = deadline.saturating_duration_since(tokio::time::Instant::now());
-            let written = self.shared.write(key.clone(), 1, None, left).await?;
+            let written = self.shared.write(key.clone(), 1, Make::default(), left).await?;
             match (written.ids.first(), written.offsets.first()) {
                 (Some(id), Some(offset)) if !topic.generator.is_tombstone(id) => {
                     return Ok(SentinelRecord {

@@ -9,7 +9,7 @@ use kafka_protocol::protocol::Request;
 
 use super::{OracleError, PartitionKey};
 use crate::cluster::NodeId;
-use crate::cluster::direct::{self, Asker, DirectConnection, Login};
+use crate::cluster::direct::{self, Asker, Coordinated, DirectConnection, Login};
 
 /// `client.id` of the oracle.
 const CLIENT: &str = "brokerfall-oracle";
@@ -150,13 +150,13 @@ impl Nodes {
         answer
     }
 
-    /// The node that coordinates a group, with an answer from any broker.
-    pub(super) async fn coordinator(&self, group: &str) -> Result<NodeId, OracleError> {
+    /// The node that coordinates a group or a transaction, with an answer from any broker.
+    pub(super) async fn coordinator(&self, of: Coordinated<'_>) -> Result<NodeId, OracleError> {
         self.refresh().await?;
         let nodes: Vec<(NodeId, SocketAddr)> = self.view().addresses.clone().into_iter().collect();
         let mut last = None;
         for (node, address) in nodes {
-            match direct::coordinator(address, self.asker, group, KNOCK_WITHIN).await {
+            match direct::coordinator(address, self.asker, of, KNOCK_WITHIN).await {
                 Ok(Some(coordinator)) => return Ok(coordinator),
                 Ok(None) => {}
                 Err(source) => last = Some(OracleError::Request { node, source }),
@@ -164,7 +164,7 @@ impl Nodes {
         }
         Err(last.unwrap_or(OracleError::Missing {
             api: "FindCoordinator",
-            subject: format!("group {group}"),
+            subject: of.to_string(),
             missing: "a coordinator",
         }))
     }

@@ -12,8 +12,8 @@ use kafka_protocol::messages::{BrokerId, FetchRequest, GroupId, ListOffsetsReque
 use kafka_protocol::protocol::StrBytes;
 
 use super::nodes::Lane;
-use super::{OracleError, PartitionKey, Shared, records};
-use crate::cluster::direct;
+use super::{Marker, OracleError, PartitionKey, Shared, records};
+use crate::cluster::direct::{self, Coordinated};
 
 /// Last version that names topics and is not flexible.
 const FETCH_VERSION: i16 = 11;
@@ -27,6 +27,10 @@ const OFFSET_FETCH_VERSION: i16 = 5;
 /// `ListOffsets` timestamps that stand for the log start and the log end.
 const EARLIEST: i64 = -2;
 const LATEST: i64 = -1;
+
+/// Isolation levels, as brokers are told.
+const READ_UNCOMMITTED: i8 = 0;
+const READ_COMMITTED: i8 = 1;
 
 /// Longest wait for an answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
@@ -48,14 +52,16 @@ pub struct Scan {
     pub ids: Runs,
     /// Their offsets, in step.
     pub offsets: Runs,
+    /// Ends of transactions between them.
+    pub markers: Vec<Marker>,
 }
 
 impl Shared {
     /// Log start and log end; recorded when they differ from what was recorded last.
     pub(super) async fn watermarks_once(&self, key: &PartitionKey) -> Result<(u64, u64), OracleError> {
         let found = (
-            self.list_offset(key, EARLIEST).await?,
-            self.list_offset(key, LATEST).await?,
+            self.list_offset(key, EARLIEST, READ_UNCOMMITTED).await?,
+            self.list_offset(key, LATEST, READ_UNCOMMITTED).await?,
         );
         let mut seen = self.watermarks.lock().await;
         if seen.insert(key.clone(), found) != Some(found) {
@@ -69,12 +75,18 @@ impl Shared {
         Ok(found)
     }
 
-    async fn list_offset(&self, key: &PartitionKey, timestamp: i64) -> Result<u64, OracleError> {
+    /// Where the log ends for a reader of committed records only.
+    pub(super) async fn stable_end_once(&self, key: &PartitionKey) -> Result<u64, OracleError> {
+        self.list_offset(key, LATEST, READ_COMMITTED).await
+    }
+
+    async fn list_offset(&self, key: &PartitionKey, timestamp: i64, isolation: i8) -> Result<u64, OracleError> {
         let partition = ListOffsetsPartition::default()
             .with_partition_index(i32::try_from(key.1).unwrap_or(-1))
             .with_timestamp(timestamp);
         let request = ListOffsetsRequest::default()
             .with_replica_id(BrokerId(-1))
+            .with_isolation_level(isolation)
             .with_topics(vec![
                 ListOffsetsTopic::default()
                     .with_name(direct::topic_name(&key.0))
@@ -99,6 +111,7 @@ impl Shared {
             to,
             ids: Runs::default(),
             offsets: Runs::default(),
+            markers: Vec::new(),
         };
         let mut next = from;
         while next < to {
@@ -115,6 +128,8 @@ impl Shared {
                     scan.offsets.push(offset);
                 }
             }
+            let inside = |marker: &Marker| (next..to).contains(&marker.offset);
+            scan.markers.extend(read.markers.into_iter().filter(inside));
             match read.next {
                 Some(after) if after > next => next = after,
                 _ => return Err(missing("Fetch", key, "the records below the log end")),
@@ -171,7 +186,7 @@ impl Shared {
     /// Offsets that a group has committed, without joining it.
     pub(super) async fn committed_once(&self, group: &str) -> Result<Vec<LogEnd>, OracleError> {
         let subject = || format!("group {group}");
-        let node = self.nodes.coordinator(group).await?;
+        let node = self.nodes.coordinator(Coordinated::Group(group)).await?;
         let topics = self
             .topics()
             .values()

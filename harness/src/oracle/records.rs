@@ -5,7 +5,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use kafka_protocol::indexmap::IndexMap;
 use kafka_protocol::protocol::StrBytes;
 use kafka_protocol::records::{
-    Compression, NO_PARTITION_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Record, RecordBatchDecoder,
+    Compression, NO_PARTITION_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Record, RecordBatchDecoder,
     RecordBatchEncoder, RecordEncodeOptions, TimestampType,
 };
 
@@ -22,36 +22,57 @@ const LAST_OFFSET_DELTA: usize = 23;
 /// Length of base offset and batch length, which the batch length does not count.
 const PREFIX: usize = 12;
 
-/// One batch of the records `first..first + count`.
-///
-/// `value_bytes` stands in for the generator's length: fillers are records like any other, only longer.
+/// How records are made, beside what the topic's generator says.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Make {
+    /// Bytes of a value in place of the generator's: fillers are records like any other, only longer.
+    pub(super) value_bytes: Option<u64>,
+    /// The transaction that they belong to.
+    pub(super) of: Option<OfTransaction>,
+}
+
+/// The producer that writes records of a transaction, and how many it has written to the partition before them.
+#[derive(Debug, Clone)]
+pub(super) struct OfTransaction {
+    /// Transactional id.
+    pub(super) id: String,
+    /// Producer id.
+    pub(super) producer: i64,
+    /// Its epoch.
+    pub(super) epoch: i16,
+}
+
+/// One batch of the records `first..first + count`; `written` of the same producer stand before it.
 pub(super) fn batch(
     topic: &TopicInfo,
     partition: u32,
     first: u64,
     count: u64,
-    value_bytes: Option<u64>,
+    written: u64,
+    make: &Make,
 ) -> Result<Bytes, String> {
     let mut generator = topic.generator.clone();
-    generator.value_bytes = value_bytes.unwrap_or(generator.value_bytes);
+    generator.value_bytes = make.value_bytes.unwrap_or(generator.value_bytes);
     let timestamp = wall_clock_ms();
+    let of = make.of.as_ref();
+    // The encoder starts a new batch where offset and sequence drift apart, and takes the base sequence from the first
+    // record: NO_SEQUENCE outside of a transaction.
+    let base_sequence = of.map_or(NO_SEQUENCE, |_| i32::try_from(written).unwrap_or(i32::MAX));
     let records: Vec<Record> = (first..first + count)
         .zip(0i32..)
         .map(|(id, at)| {
             let mut headers = IndexMap::new();
             headers.insert(StrBytes::from_static_str(ID_HEADER), Some(Bytes::from(id.to_string())));
             Record {
-                transactional: false,
+                transactional: of.is_some(),
                 control: false,
                 delete_horizon: false,
                 partition_leader_epoch: NO_PARTITION_LEADER_EPOCH,
-                producer_id: NO_PRODUCER_ID,
-                producer_epoch: NO_PRODUCER_EPOCH,
+                producer_id: of.map_or(NO_PRODUCER_ID, |of| of.producer),
+                producer_epoch: of.map_or(NO_PRODUCER_EPOCH, |of| of.epoch),
                 timestamp_type: TimestampType::Creation,
                 offset: i64::from(at),
-                // The encoder starts a new batch where offset and sequence drift apart, and takes the base sequence from
-                // the first record: NO_SEQUENCE there.
-                sequence: at - 1,
+                sequence: base_sequence.saturating_add(at),
                 timestamp,
                 key: Some(Bytes::from(generator.key(partition, id))),
                 value: generator.value(id).map(Bytes::from),
@@ -68,15 +89,30 @@ pub(super) fn batch(
     Ok(encoded.freeze())
 }
 
-/// Ids and offsets in what a Fetch answered, and the offset after its last whole batch.
+/// The end of a transaction, as it stands in the log: a control record, which no reader is given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Marker {
+    /// Its offset.
+    pub offset: u64,
+    /// Whose transaction it ends.
+    pub producer: i64,
+    /// It commits; else it aborts.
+    pub commits: bool,
+}
+
+/// The type of a control record that commits: in its key, after a version of two bytes.
+const COMMIT: [u8; 2] = [0, 1];
+
+/// Ids and offsets in what a Fetch answered, the markers between them, and the offset after its last whole batch.
 pub(super) struct Read {
     pub(super) records: Vec<(u64, u64)>,
+    pub(super) markers: Vec<Marker>,
     pub(super) next: Option<u64>,
 }
 
 /// Reads every whole batch; a broker may cut the last one short.
 pub(super) fn read(mut fetched: Bytes) -> Result<Read, String> {
-    let mut records = Vec::new();
+    let (mut records, mut markers) = (Vec::new(), Vec::new());
     let mut next = None;
     while fetched.len() > LAST_OFFSET_DELTA + 4 {
         let base = (&fetched[..8]).get_i64();
@@ -90,12 +126,21 @@ pub(super) fn read(mut fetched: Bytes) -> Result<Read, String> {
         next = Some(u64::try_from(after).map_err(|_| format!("a batch that ends before offset {after}"))?);
         let mut batch = fetched.split_to(length);
         let set = RecordBatchDecoder::decode(&mut batch).map_err(|cause| format!("{cause:#}"))?;
-        for record in set.records.iter().filter(|record| !record.control) {
+        for record in &set.records {
             let offset = u64::try_from(record.offset).map_err(|_| format!("a record at offset {}", record.offset))?;
-            records.push((id_of(record), offset));
+            if !record.control {
+                records.push((id_of(record), offset));
+                continue;
+            }
+            let kind = record.key.as_deref().and_then(|key| key.get(2..4));
+            markers.push(Marker {
+                offset,
+                producer: record.producer_id,
+                commits: kind == Some(&COMMIT[..]),
+            });
         }
     }
-    Ok(Read { records, next })
+    Ok(Read { records, markers, next })
 }
 
 /// The record's id, from its header or else from the start of its value.
@@ -145,23 +190,44 @@ mod tests {
 
     #[test]
     fn batch_with_tombstones_reads_back_with_every_id() {
-        let encoded = batch(&topic(), 0, 7, 4, None).unwrap();
+        let encoded = batch(&topic(), 0, 7, 4, 0, &Make::default()).unwrap();
         let read = read(encoded).unwrap();
         assert_eq!(read.records, [(7, 0), (8, 1), (9, 2), (10, 3)]);
         assert_eq!(read.next, Some(4));
     }
 
     #[test]
+    fn batches_of_a_transaction_follow_on_each_other_as_their_producer_counts() {
+        let make = Make {
+            of: Some(OfTransaction {
+                id: "t".to_owned(),
+                producer: 7,
+                epoch: 2,
+            }),
+            ..Make::default()
+        };
+        let mut encoded = batch(&topic(), 0, 7, 2, 500, &make).unwrap();
+        let set = RecordBatchDecoder::decode(&mut encoded).unwrap();
+        let told: Vec<_> = set
+            .records
+            .iter()
+            .map(|one| (one.producer_id, one.producer_epoch, one.sequence))
+            .collect();
+        assert_eq!(told, [(7, 2, 500), (7, 2, 501)]);
+        assert!(set.records.iter().all(|one| one.transactional && !one.control));
+    }
+
+    #[test]
     fn batch_cut_short_is_left_for_the_next_fetch() {
-        let mut two = BytesMut::from(&batch(&topic(), 0, 1, 2, None).unwrap()[..]);
-        two.extend_from_slice(&batch(&topic(), 0, 3, 2, None).unwrap()[..40]);
+        let mut two = BytesMut::from(&batch(&topic(), 0, 1, 2, 0, &Make::default()).unwrap()[..]);
+        two.extend_from_slice(&batch(&topic(), 0, 3, 2, 0, &Make::default()).unwrap()[..40]);
         let read = read(two.freeze()).unwrap();
         assert_eq!(read.records, [(1, 0), (2, 1)]);
     }
 
     #[test]
     fn batch_with_a_flipped_bit_is_an_error() {
-        let mut broken = BytesMut::from(&batch(&topic(), 0, 1, 1, None).unwrap()[..]);
+        let mut broken = BytesMut::from(&batch(&topic(), 0, 1, 1, 0, &Make::default()).unwrap()[..]);
         let last = broken.len() - 1;
         broken[last] ^= 1;
         assert!(read(broken.freeze()).is_err());

@@ -3,13 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use brokerfall_report::history::{Event, ProduceOutcome, TopicInfo};
+use brokerfall_report::history::{Event, ProduceOutcome, TransactionState};
 use brokerfall_report::runs::Runs;
-use kafka_protocol::messages::ProduceRequest;
+use bytes::Bytes;
 use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
+use kafka_protocol::messages::{ProduceRequest, TransactionalId};
+use kafka_protocol::protocol::StrBytes;
 
 use super::nodes::Lane;
-use super::{OracleError, PartitionKey, Shared, records};
+use super::records::{self, Make};
+use super::{OracleError, PartitionKey, Shared};
 use crate::cluster::direct;
 
 /// Last version that is not flexible and that Kafka 4 still answers.
@@ -56,11 +59,11 @@ impl Shared {
         self: &Arc<Self>,
         key: PartitionKey,
         count: u64,
-        value_bytes: Option<u64>,
+        make: Make,
         patience: Duration,
     ) -> Result<Written, OracleError> {
         let shared = Arc::clone(self);
-        let task = tokio::spawn(async move { shared.write_in_order(&key, count, value_bytes, patience).await });
+        let task = tokio::spawn(async move { shared.write_in_order(&key, count, &make, patience).await });
         task.await.map_err(|source| OracleError::Task { source })?
     }
 
@@ -68,24 +71,30 @@ impl Shared {
         &self,
         key: &PartitionKey,
         count: u64,
-        value_bytes: Option<u64>,
+        make: &Make,
         patience: Duration,
     ) -> Result<Written, OracleError> {
         let (topic, next_id) = self.partition(key)?;
         let deadline = tokio::time::Instant::now() + patience;
-        let value = value_bytes.unwrap_or(topic.generator.value_bytes).max(1);
+        let value = make.value_bytes.unwrap_or(topic.generator.value_bytes).max(1);
         let per_batch = (BATCH_BYTES / value).clamp(1, BATCH_RECORDS);
         // Held until the answer is there: ids rise in the order of the log.
         let mut next_id = next_id.lock().await;
         let mut written = Written::default();
         let mut left = count;
+        if make.of.is_some() {
+            // Told before the first of them can be read.
+            self.transaction(key, Runs::one(*next_id, *next_id + count - 1), TransactionState::Begun);
+        }
         while left > 0 && written.cause.is_none() {
             let batch = left.min(per_batch);
             let first = *next_id;
             let last = first + batch - 1;
             *next_id = last + 1;
+            let before = count - left;
             left -= batch;
-            let (outcome, offsets) = match self.append(key, &topic, first, batch, value_bytes, deadline).await {
+            let encoded = records::batch(&topic, key.1, first, batch, before, make);
+            let (outcome, offsets) = match self.append(key, encoded, make, deadline).await {
                 Ok(base) => {
                     written.ids.push_run(first, last);
                     written.offsets.push_run(base, base + batch - 1);
@@ -117,13 +126,11 @@ impl Shared {
     async fn append(
         &self,
         key: &PartitionKey,
-        topic: &TopicInfo,
-        first: u64,
-        count: u64,
-        value_bytes: Option<u64>,
+        encoded: Result<Bytes, String>,
+        make: &Make,
         deadline: tokio::time::Instant,
     ) -> Result<u64, OracleError> {
-        let batch = records::batch(topic, key.1, first, count, value_bytes).map_err(|reason| OracleError::Batch {
+        let batch = encoded.map_err(|reason| OracleError::Batch {
             topic: key.0.clone(),
             partition: key.1,
             reason,
@@ -131,7 +138,12 @@ impl Shared {
         let partition = PartitionProduceData::default()
             .with_index(i32::try_from(key.1).unwrap_or(-1))
             .with_records(Some(batch));
+        let transaction = make
+            .of
+            .as_ref()
+            .map(|of| TransactionalId(StrBytes::from_string(of.id.clone())));
         let request = ProduceRequest::default()
+            .with_transactional_id(transaction)
             .with_acks(ACKS_ALL)
             .with_timeout_ms(i32::try_from(ANSWER_WITHIN.as_millis()).unwrap_or(i32::MAX))
             .with_topic_data(vec![

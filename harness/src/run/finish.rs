@@ -50,7 +50,10 @@ pub(super) async fn finish(rig: &Rig) -> Result<(), RunError> {
     }
     if rig.plan.quiet() {
         recorder.record(Event::Stage(Stage::CatchingUp));
-        decided(rig, rig.within(), Facts::reached_targets).await;
+        decided(rig, rig.within(), |facts| {
+            facts.reached_targets() && !facts.hangs_at_the_end()
+        })
+        .await;
     }
     rig.stop_load().await?;
     recorder.record(Event::Stage(Stage::Recovering));

@@ -164,7 +164,7 @@ pub(super) fn topic_spec(plan: &Plan, topic: &TopicPlan, partitions: u32) -> Top
         partitions,
         replicas: topic.replicas.unwrap_or(replicas),
         brokers: topic.brokers.clone(),
-        compacted: topic.compacted,
+        cleanup: topic.cleanup,
         retention_ms: topic.retention.and_then(|retention| retention.ms),
         retention_bytes: topic.retention.and_then(|retention| retention.bytes),
         segment_bytes: topic.segment_bytes,

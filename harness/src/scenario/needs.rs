@@ -56,6 +56,10 @@ pub enum Need {
     PlaceTopic,
     /// Topics that can be deleted and created anew.
     RecreateTopic,
+    /// A cleaner, which compacts logs.
+    Compaction,
+    /// Transactions, whose markers stand in the log.
+    Transactions,
     /// Rights of readers that can be taken away by ACL.
     DenyRead,
     /// Connections on which nothing goes are closed.
@@ -145,6 +149,11 @@ impl Need {
                 "the mock cluster deletes no topic".into(),
                 "use the fault `absent-topic`, or run with --cluster process",
             ),
+            Need::Compaction => ("the mock cluster compacts no log".into(), "run with --cluster process"),
+            Need::Transactions => (
+                "the mock cluster takes the records of a transaction and writes no marker".into(),
+                "run with --cluster process",
+            ),
             Need::DenyRead => (
                 "the mock cluster knows no ACLs".into(),
                 "use the fault `answer-error`, or run with --cluster process",
@@ -216,6 +225,8 @@ impl Plan {
                     FaultSpec::MoveCoordinator(_) => needs.push(Need::MoveCoordinator),
                     FaultSpec::DenyAcl(_) => needs.push(Need::DenyRead),
                     FaultSpec::RecreateTopic(_) => needs.push(Need::RecreateTopic),
+                    FaultSpec::Transaction(_) => needs.push(Need::Transactions),
+                    FaultSpec::CompactLog(_) => needs.push(Need::Compaction),
                 },
                 // Every adapter can be stopped.
                 Action::Ask { what: Ask::Stop, .. } => {}

@@ -7,7 +7,7 @@ use brokerfall_report::history::{ExpectedEnd, Generator, Grade, Phase};
 use brokerfall_report::protocol::{Isolation, Kind, Reset};
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::NodeId;
+use crate::cluster::{Cleanup, NodeId};
 use crate::fault::FaultSpec;
 pub use crate::fault::kill_reader::State;
 
@@ -90,8 +90,8 @@ pub struct TopicPlan {
     pub segment_bytes: Option<u64>,
     /// When its oldest records are deleted; absent means never.
     pub retention: Option<Retention>,
-    /// `cleanup.policy` holds `compact`.
-    pub compacted: bool,
+    /// `cleanup.policy`.
+    pub cleanup: Cleanup,
     /// `input` or `changelog`.
     pub role: Option<String>,
     /// Records per partition that stand in the log before the reader starts.

@@ -16,6 +16,7 @@ use super::plan::{
 use super::section::{Section, list, taken};
 use super::tree::{Entry, Node, Value};
 use super::words::{COMMANDS, FAULTS, INVARIANTS};
+use crate::cluster::Cleanup;
 use crate::fault::FaultSpec;
 
 /// `format` of a scenario file.
@@ -170,7 +171,7 @@ fn topic(section: &Section<'_>) -> Option<TopicPlan> {
     let brokers = section.or("brokers", Vec::new());
     let segment_bytes = section.optional("segment-bytes");
     let retention = section.table("retention").and_then(|section| retention(&section));
-    let cleanup = section.word("cleanup", &["delete", "compact", "compact,delete"], "delete");
+    let cleanup = section.word("cleanup", &Cleanup::ALL.map(Cleanup::name), Cleanup::default().name());
     let role = section.word("role", &["input", "changelog"], "");
     let preload = section.table("preload").unwrap_or_else(Section::absent);
     let records = preload.or("records", 0);
@@ -185,7 +186,9 @@ fn topic(section: &Section<'_>) -> Option<TopicPlan> {
         brokers: brokers?,
         segment_bytes,
         retention,
-        compacted: cleanup? != "delete",
+        cleanup: Cleanup::ALL
+            .into_iter()
+            .find(|known| Some(known.name()) == cleanup.as_deref())?,
         role: role.filter(|role| !role.is_empty()),
         preload: records?,
         generator: Generator {

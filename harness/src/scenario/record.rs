@@ -23,7 +23,7 @@ impl Plan {
                 name: topic.name.clone(),
                 partitions: topic.partitions,
                 role: topic.role.clone(),
-                compacted: topic.compacted,
+                compacted: topic.cleanup.compacts(),
                 generator: topic.generator.clone(),
             })
             .collect()

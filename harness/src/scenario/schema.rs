@@ -11,10 +11,12 @@ use serde_json::{Map, Value, json};
 use super::decode::variants;
 use super::plan::{InFlight, Joiner, State};
 use super::words::INVARIANTS;
+use crate::cluster::Cleanup;
 use crate::fault::delete_segments::By;
 use crate::fault::deny_acl::Denied;
 use crate::fault::panic_callback::{Callback, How};
 use crate::fault::partition::{Connects, Heals, Mode, Way};
+use crate::fault::transaction::{End, Heals as EndsOpen};
 use crate::link::codes::{ANSWERABLE_APIS, API_NAMES, ERROR_NAMES};
 use brokerfall_report::history::{ExpectedEnd, Grade, Phase};
 use brokerfall_report::protocol::{Isolation, Kind, Reset};
@@ -124,7 +126,7 @@ fn topic() -> Value {
             ("brokers", array(whole(1))),
             ("segment-bytes", whole(14)),
             ("retention", table(&[], [("bytes", whole(1)), ("ms", whole(1))])),
-            ("cleanup", one_of(["delete", "compact", "compact,delete"])),
+            ("cleanup", one_of(Cleanup::ALL.map(Cleanup::name))),
             ("role", one_of(["input", "changelog"])),
             ("preload", table(&[], preload)),
         ],
@@ -252,6 +254,21 @@ fn fault() -> Value {
             table(
                 &["records"],
                 [("topic", text()), ("records", whole(0)), ("gap", duration())],
+            ),
+        ),
+        (
+            "compact-log",
+            table(&[], place().into_iter().chain([("tombstones", boolean())])),
+        ),
+        (
+            "transaction",
+            table(
+                &["records", "end"],
+                place().into_iter().chain([
+                    ("records", whole(1)),
+                    ("end", words::<End>()),
+                    ("heals", words::<EndsOpen>()),
+                ]),
             ),
         ),
         ("deny-acl", table(&[], [("on", words::<Denied>()), ("topic", text())])),

@@ -70,7 +70,9 @@ mod tests {
                 "move-leader",
                 "move-coordinator",
                 "deny-acl",
-                "recreate-topic"
+                "recreate-topic",
+                "transaction",
+                "compact-log"
             ]
         );
     }

@@ -118,8 +118,8 @@ fn topic(topic: &TopicPlan) -> Result<Value, toml::ser::Error> {
         }
         table.insert("retention".into(), retention.into());
     }
-    if topic.compacted {
-        table.insert("cleanup".into(), "compact".into());
+    if topic.cleanup.compacts() {
+        table.insert("cleanup".into(), topic.cleanup.name().into());
     }
     if let Some(role) = &topic.role {
         table.insert("role".into(), role.clone().into());

@@ -169,6 +169,17 @@ pub enum Event {
         /// Topic.
         topic: String,
     },
+    /// Records of one partition belong to a transaction, which begins or ends. They are [`Event::Produced`] like any other.
+    Transaction {
+        /// Topic.
+        topic: String,
+        /// Partition.
+        partition: u32,
+        /// Record ids, rising.
+        ids: Runs,
+        /// What becomes of it.
+        state: TransactionState,
+    },
     /// The log end of every partition when a reader (or one of its members) was started: what `catches_up` asks for.
     Targets {
         /// Which member.
@@ -513,6 +524,20 @@ pub enum ProduceOutcome {
     Failed,
     /// Unknown.
     Maybe,
+}
+
+/// How far a transaction is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TransactionState {
+    /// Its records are about to be written.
+    Begun,
+    /// It is about to be committed: from here on a reader that reads committed records only may be given them.
+    Committing,
+    /// Its commit marker stands in the log, and nothing is held back by it.
+    Committed,
+    /// Its abort marker stands in the log: such a reader is never given its records.
+    Aborted,
 }
 
 /// An offset in a partition.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use brokerfall::cluster::clusters::{Clusters, Wanted};
 use brokerfall::cluster::direct::{Asker, DirectError, Login};
 use brokerfall::cluster::kafka::KafkaCluster;
-use brokerfall::cluster::{Ability, Cluster, ClusterError, ClusterKind, Resource, TopicSpec, direct};
+use brokerfall::cluster::{Ability, Cleanup, Cluster, ClusterError, ClusterKind, Resource, TopicSpec, direct};
 use brokerfall::history::recorder::Recorder;
 use brokerfall::oracle::Oracle;
 use brokerfall_report::history::{Generator, TopicInfo};
@@ -261,7 +261,7 @@ async fn records_of_a_compacted_topic_can_be_deleted_and_retention_deletes_by_it
         name: "table".to_owned(),
         partitions: 1,
         replicas: 1,
-        compacted: true,
+        cleanup: Cleanup::CompactDelete,
         ..TopicSpec::default()
     };
     lab.cluster.create_topic(&table).await.unwrap();

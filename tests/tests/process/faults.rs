@@ -170,6 +170,39 @@ async fn reader_of_a_topic_that_is_created_anew_begins_again_only_where_its_offs
     }
 }
 
+/// A log may end in a marker, which is no record; what was aborted is there for who reads everything, and for nobody else.
+#[tokio::test]
+async fn reader_passes_the_markers_of_transactions_and_is_given_what_its_isolation_lets_it_read() {
+    kit().await;
+    let runs = runs(&["transaction"], &REFERENCES);
+    assert_eq!(runs.len(), 33, "{:?}", runs.iter().map(told).collect::<Vec<_>>());
+    assert_passed_and_felt(&runs, "transaction");
+    for run in &runs {
+        let of_kind = run.evidence.iter().filter(|one| one.kind == "transaction");
+        for evidence in of_kind {
+            let markers = evidence.proofs.iter().map(|proof| proof.text.as_str());
+            let stands = markers
+                .chain(evidence.heal.as_deref())
+                .any(|text| text.contains(" marker stands at offset "));
+            assert!(stands, "{}: {evidence:?}", told(run));
+        }
+    }
+}
+
+#[tokio::test]
+async fn reader_of_a_log_that_the_cleaner_compacted_is_given_what_is_left() {
+    kit().await;
+    let runs = runs(&["compaction"], &REFERENCES);
+    assert_eq!(runs.len(), 6, "{:?}", runs.iter().map(told).collect::<Vec<_>>());
+    assert_passed_and_felt(&runs, "compact-log");
+    for run in &runs {
+        let of_kind = run.evidence.iter().filter(|one| one.kind == "compact-log");
+        let mut proofs = of_kind.flat_map(|one| &one.proofs);
+        let by_itself = proofs.any(|proof| proof.text.contains("the cleaner, and no request, took "));
+        assert!(by_itself, "{}: {:?}", told(run), run.evidence);
+    }
+}
+
 #[tokio::test]
 async fn reader_that_retention_overtakes_goes_on_at_the_new_start_or_the_end() {
     kit().await;

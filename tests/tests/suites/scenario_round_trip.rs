@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use brokerfall::cluster::Cleanup;
 use brokerfall::fault::{
     BrokerChoice, FaultSpec,
     absent_topic::AbsentTopic,
@@ -20,6 +21,7 @@ use brokerfall::fault::{
     pause_broker::PauseBroker,
     pause_reader::PauseReader,
     recreate_topic::RecreateTopic,
+    transaction::{End, Heals as EndsOpen, Transaction},
 };
 use brokerfall::link::codes;
 use brokerfall::scenario::{self, plan::*, words};
@@ -240,6 +242,26 @@ fn anew() -> impl Strategy<Value = FaultSpec> {
         .prop_map(|(topic, records, gap)| FaultSpec::RecreateTopic(RecreateTopic { topic, records, gap }))
 }
 
+/// Records of a transaction, which a quiet plan does not allow once the reader has started.
+fn transaction() -> impl Strategy<Value = FaultSpec> {
+    let ends = select(vec![
+        (End::Commit, EndsOpen::Commit),
+        (End::Abort, EndsOpen::Commit),
+        (End::Open, EndsOpen::Commit),
+        (End::Open, EndsOpen::Abort),
+    ]);
+    let place = (maybe(Just(TOPIC.to_owned())), maybe(0..PARTITIONS));
+    (place, 1u64..1_000, ends).prop_map(|((topic, partition), records, (end, heals))| {
+        FaultSpec::Transaction(Transaction {
+            topic,
+            partition,
+            records,
+            end,
+            heals,
+        })
+    })
+}
+
 /// What moves leaders of any reader, and the coordinator of a group.
 fn moved(kind: Kind) -> impl Strategy<Value = FaultSpec> {
     let leader = (maybe(Just(TOPIC.to_owned())), maybe(0..PARTITIONS), maybe(1i32..=3));
@@ -305,7 +327,7 @@ fn steps(kind: Kind, quiet: bool) -> impl Strategy<Value = Vec<Step>> {
         if quiet {
             Just(Action::Restart(State::Keep)).boxed()
         } else {
-            let created = anew().prop_map(|fault| Action::Do {
+            let created = prop_oneof![anew(), transaction()].prop_map(|fault| Action::Do {
                 fault,
                 grade: Grade::Delivered,
             });
@@ -415,25 +437,31 @@ fn topics() -> impl Strategy<Value = Vec<TopicPlan>> {
         })),
     ];
     let kept = (maybe(14u64..1 << 31), retention);
-    let topic = (brokers, any::<bool>(), role, 0u64..1 << 62, generator, kept);
+    let topic = (
+        brokers,
+        // Not compacted alone: from such a topic nothing is deleted.
+        select(vec![Cleanup::Delete, Cleanup::CompactDelete]),
+        role,
+        0u64..1 << 62,
+        generator,
+        kept,
+    );
     vec(topic, 1..3).prop_map(|drawn| {
         drawn
             .into_iter()
             .enumerate()
             .map(
-                |(n, ((replicas, brokers), compacted, role, preload, generator, (segment_bytes, retention)))| {
-                    TopicPlan {
-                        name: if n == 0 { TOPIC.to_owned() } else { format!("topic_{n}") },
-                        partitions: PARTITIONS,
-                        replicas,
-                        brokers,
-                        segment_bytes,
-                        retention,
-                        compacted,
-                        role,
-                        preload,
-                        generator,
-                    }
+                |(n, ((replicas, brokers), cleanup, role, preload, generator, (segment_bytes, retention)))| TopicPlan {
+                    name: if n == 0 { TOPIC.to_owned() } else { format!("topic_{n}") },
+                    partitions: PARTITIONS,
+                    replicas,
+                    brokers,
+                    segment_bytes,
+                    retention,
+                    cleanup,
+                    role,
+                    preload,
+                    generator,
                 },
             )
             .collect()

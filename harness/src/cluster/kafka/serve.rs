@@ -243,10 +243,15 @@ impl Cluster for KafkaCluster {
     }
 
     async fn coordinator(&self, group: &str) -> Result<NodeId, ClusterError> {
-        direct::coordinator(self.any()?, ASKER, group, admin::ANSWER_WITHIN)
-            .await
-            .map_err(admin::direct_error("FindCoordinator"))?
-            .ok_or_else(|| refused(format!("coordinator of group {group}"), "it has none"))
+        direct::coordinator(
+            self.any()?,
+            ASKER,
+            direct::Coordinated::Group(group),
+            admin::ANSWER_WITHIN,
+        )
+        .await
+        .map_err(admin::direct_error("FindCoordinator"))?
+        .ok_or_else(|| refused(format!("coordinator of group {group}"), "it has none"))
     }
 
     fn complaints(&self) -> Vec<String> {

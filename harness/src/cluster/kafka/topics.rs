@@ -28,10 +28,8 @@ pub(super) fn replicas_of(topic: &TopicSpec, all: &[NodeId]) -> Vec<Vec<NodeId>>
 /// The settings of a topic, as Kafka names them.
 pub(super) fn configs_of(topic: &TopicSpec, kafka: &str) -> Vec<(&'static str, String)> {
     let mut configs = Vec::new();
-    if topic.compacted {
-        // Records of a topic that is compacted only cannot be deleted by request; nothing is deleted without one, since
-        // retention is for ever.
-        configs.push(("cleanup.policy", "compact,delete".to_owned()));
+    if topic.cleanup.compacts() {
+        configs.push(("cleanup.policy", topic.cleanup.name().to_owned()));
     }
     if let Some(ms) = topic.retention_ms {
         configs.push(("retention.ms", ms.to_string()));

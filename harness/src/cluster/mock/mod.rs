@@ -347,9 +347,14 @@ impl Shared {
     }
 
     async fn coordinator(&self, group: &str) -> Result<Option<NodeId>, ClusterError> {
-        direct::coordinator(self.any_live()?, CLIENT, group, ANSWER_WITHIN)
-            .await
-            .map_err(refused("FindCoordinator"))
+        direct::coordinator(
+            self.any_live()?,
+            CLIENT,
+            direct::Coordinated::Group(group),
+            ANSWER_WITHIN,
+        )
+        .await
+        .map_err(refused("FindCoordinator"))
     }
 
     async fn elect_after(&self, election: Duration) {

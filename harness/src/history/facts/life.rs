@@ -202,6 +202,14 @@ impl Life {
         self.status.last().map(|(_, state)| state.as_str())
     }
 
+    /// Whether it says that it has not caught up, and never said before a moment that it had.
+    pub(crate) fn hangs_at_the_end(&self, until: Moment) -> bool {
+        let claims = self.claims.iter().filter(|claimed| claimed.from.n < until.n);
+        let told: Vec<bool> = claims.filter_map(|claimed| claimed.claims.caught_up).collect();
+        let said = told.contains(&true) || self.caught_up.iter().any(|at| at.n < until.n);
+        !told.is_empty() && !said
+    }
+
     /// What it first showed since `mark` that no reader shows that comes up or goes on: a status that is terminal, follows
     /// better days, or comes with the claim not to be healthy; or such a claim; or being blocked.
     pub(super) fn upset_since(&self, mark: Moment) -> Option<(Moment, String)> {

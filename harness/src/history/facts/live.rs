@@ -38,6 +38,16 @@ impl Facts {
         !self.troubles().protocol.is_empty()
     }
 
+    /// Whether some member that lives says that it has not caught up, and never said that it had.
+    pub fn hangs_at_the_end(&self) -> bool {
+        let mut lives = self.members().keys().filter(|member| self.is_alive(member));
+        let later = Moment {
+            n: u64::MAX,
+            us: u64::MAX,
+        };
+        lives.any(|member| self.life(member).is_some_and(|life| life.hangs_at_the_end(later)))
+    }
+
     /// Whether some member was told to start and has not answered.
     pub fn start_is_unanswered(&self) -> bool {
         let mut asked = self.asked().iter();

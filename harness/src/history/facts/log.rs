@@ -6,6 +6,7 @@ use brokerfall_report::runs::Runs;
 use super::Moment;
 use super::runset::RunSet;
 use super::thin::Together;
+use super::transactions::Transaction;
 
 /// Records with rising ids at rising offsets, both without gaps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,6 +90,8 @@ pub struct Log {
     pub bounds: Vec<Bounds>,
     /// When the log end was seen to go back (a recreated or truncated log).
     pub truncated: Vec<Moment>,
+    /// Transactions, in the order in which they began.
+    pub(super) transactions: Vec<Transaction>,
 }
 
 /// Pairs of runs, in step, cut into pieces where both follow on. Untrusted runs are cut short, never multiplied out.

@@ -30,6 +30,7 @@ mod reads;
 mod runset;
 mod snapshot;
 mod thin;
+mod transactions;
 mod wire;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,6 +48,7 @@ pub use reads::{Mark, Reach, Reads, Segment};
 pub use runset::RunSet;
 pub use snapshot::{Snapshot, partition_of};
 pub use thin::Kept;
+pub use transactions::Transaction;
 pub use wire::{Answer, Commit, Connection, Standing, Told, Window, Wire};
 
 /// When something happened: the number of its event and its time, microseconds since the run was opened. What a reader

@@ -45,6 +45,7 @@ impl Facts {
             | Event::Targets { .. }
             | Event::PartitionsAdded { .. }
             | Event::TopicDeleted { .. }
+            | Event::Transaction { .. }
             | Event::Sentinel { .. } => self.observe_oracle(at, &entry.event),
             Event::Quiet => self.quiet = self.quiet.or(Some(at)),
             Event::Wire { .. }
@@ -206,6 +207,12 @@ impl Facts {
                 to: *to,
             }),
             Event::TopicDeleted { topic } => self.topic_deleted(topic, at),
+            Event::Transaction {
+                topic,
+                partition,
+                ids,
+                state,
+            } => self.partition_mut(topic, *partition).log.transaction(at, ids, *state),
             Event::Sentinel { round, records } => {
                 let records = records
                     .iter()

@@ -208,10 +208,13 @@ impl Facts {
         let Some(log) = self.log(topic, partition) else {
             return end;
         };
+        let end = self.visible(log, end, self.now().us);
+        let hidden = self.hidden(log);
         if self.tells_tombstones() {
-            log.end_of_records(end, |_| true)
+            log.end_of_records(end, |id| !hidden.contains(id))
         } else {
-            log.end_of_records(end, not_tombstone(self.generator(topic)))
+            let tells = not_tombstone(self.generator(topic));
+            log.end_of_records(end, |id| !hidden.contains(id) && tells(id))
         }
     }
 

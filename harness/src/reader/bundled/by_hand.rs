@@ -136,6 +136,7 @@ impl ByHand {
                 save_at_ms = core.sdk.now_ms() + STORE_EVERY_MS;
             }
             match core.poll(client, |record| self.pass(record), |_| {}) {
+                Ok(None) if located => self.settle_status(),
                 Ok(None) => {}
                 Ok(Some(cause)) => {
                     core.met(Origin::Poll, cause.clone());

@@ -245,7 +245,10 @@ impl Core {
         waits: impl FnOnce(&KafkaError),
     ) -> Result<Option<Box<Exception>>, End> {
         let error = match client.poll(POLL) {
-            None => return Ok(None),
+            None => {
+                self.pass_markers(client);
+                return Ok(None);
+            }
             Some(Ok(message)) => {
                 let mut failure = None;
                 let mut pass = |record| {
@@ -271,6 +274,35 @@ impl Core {
             Remedy::Relocate => Ok(Some(exception)),
             Remedy::Rebuild => Err(End::Rebuild(exception)),
             Remedy::End => Err(self.fail(Origin::Poll, exception)),
+        }
+    }
+
+    /// Moves positions past what stands in the log and is no record for this reader: markers of transactions, and records of
+    /// one that was aborted. The client passes them without a word, and a log that ends in one would never be read to its end.
+    fn pass_markers(&self, client: &Client) {
+        // OK without: it is asked again when the next poll brings nothing.
+        let Ok(passed) = client.position() else { return };
+        let mut moved = false;
+        {
+            let mut state = self.state();
+            for element in passed.elements() {
+                let Offset::Offset(offset) = element.offset() else {
+                    continue;
+                };
+                let place = self.place(element.topic(), element.partition());
+                let Some(progress) = state.partitions.get_mut(&place) else {
+                    continue;
+                };
+                let passed = offset.max(0).unsigned_abs();
+                if progress.next.is_some_and(|next| next < passed) {
+                    progress.next = Some(passed);
+                    progress.dirty = true;
+                    moved = true;
+                }
+            }
+        }
+        if moved {
+            self.notify();
         }
     }
 

@@ -6,11 +6,12 @@ use super::super::diagnostics::{nearest, quoted, unknown};
 use super::super::plan::{Action, TopicPlan};
 use super::super::tree::At;
 use super::{Check, MOST_PARTITIONS};
-use crate::cluster::NodeId;
+use crate::cluster::{Cleanup, NodeId};
 use crate::fault::add_partitions::AddPartitions;
 use crate::fault::deny_acl::Denied;
 use crate::fault::panic_callback::{How, On, PanicCallback};
-use crate::fault::partition::{Connects, Heals, Mode, Partition, Way};
+use crate::fault::partition::{Connects, Heals as HealsCut, Mode, Partition, Way};
+use crate::fault::transaction::{End, Heals, Transaction};
 use crate::fault::{BrokerChoice, FaultSpec};
 use crate::link::codes::{self, ANSWERABLE_APIS, ERROR_NAMES};
 
@@ -41,6 +42,7 @@ impl Check<'_> {
             FaultSpec::Partition(partition) => self.partition(n, partition),
             FaultSpec::DeleteSegments(delete) => {
                 self.place(n, "delete-segments", delete.topic.as_deref(), delete.partition);
+                self.cleanup(n, "delete-segments", delete.topic.as_deref(), Cleanup::deletes);
             }
             FaultSpec::PanicCallback(panic) => self.callback(n, panic),
             FaultSpec::AnswerError(answer) => {
@@ -99,7 +101,50 @@ impl Check<'_> {
                     self.at_step(n, &["do"], self.quiet_rule("`recreate-topic`"));
                 }
             }
+            FaultSpec::CompactLog(compact) => {
+                self.place(n, "compact-log", compact.topic.as_deref(), compact.partition);
+                self.cleanup(n, "compact-log", compact.topic.as_deref(), Cleanup::compacts);
+                self.written_before_the_start(n, "`compact-log` (it writes a record to close a segment)");
+            }
+            FaultSpec::Transaction(transaction) => self.transaction(n, transaction),
             FaultSpec::PauseReader(_) | FaultSpec::KillReader(_) => {}
+        }
+    }
+
+    fn transaction(&self, n: usize, transaction: &Transaction) {
+        self.place(n, "transaction", transaction.topic.as_deref(), transaction.partition);
+        if transaction.records == 0 {
+            let text = "0 records are none (wanted 1 at least)";
+            self.at_step(n, &["do", "transaction", "records"], text);
+        }
+        if transaction.end != End::Open && transaction.heals != Heals::Commit {
+            let text =
+                "only a transaction that is left open is ended by its heal (drop `heals`, or set `end = \"open\"`)";
+            self.at_step(n, &["do", "transaction", "heals"], text);
+        }
+        self.written_before_the_start(n, "`transaction`");
+    }
+
+    /// A fault of a topic whose `cleanup` must be so that Kafka does it.
+    fn cleanup(&self, n: usize, fault: &str, topic: Option<&str>, does: impl Fn(Cleanup) -> bool) {
+        let topic = topic.unwrap_or(self.first_topic());
+        let Some(planned) = self.plan.topics.iter().find(|planned| planned.name == topic) else {
+            return;
+        };
+        if !does(planned.cleanup) {
+            let text = format!(
+                "`{fault}` does nothing to {}, whose `cleanup` is `{}` (wanted `cleanup = \"compact,delete\"`, which does both)",
+                quoted(topic),
+                planned.cleanup.name()
+            );
+            self.at_step(n, &["do", fault], text);
+        }
+    }
+
+    /// In a quiet scenario records are written before the reader starts, or not at all.
+    fn written_before_the_start(&self, n: usize, what: &str) {
+        if self.plan.quiet() && !self.plan.steps[n].when.before_start {
+            self.at_step(n, &["do"], self.quiet_rule(what));
         }
     }
 
@@ -176,7 +221,7 @@ impl Check<'_> {
                 "a reset closes both ways (drop `direction`, or use mode `hold`, `throttle` or `delay`)",
             );
         }
-        if partition.heals != Heals::Keep && partition.mode != Mode::Hold {
+        if partition.heals != HealsCut::Keep && partition.mode != Mode::Hold {
             at(
                 "heals",
                 "only mode `hold` keeps connections that a heal could reset (drop `heals`)",
