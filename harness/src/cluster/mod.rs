@@ -60,6 +60,8 @@ pub enum Ability {
     DeleteTopic,
     /// Take a reader's right to read away, and give it back.
     DenyRead,
+    /// Stop a broker in an orderly way (SIGTERM).
+    StopBroker,
 }
 
 /// What readers may be kept from reading.
@@ -149,6 +151,25 @@ pub trait Cluster: Send + Sync {
     /// # Errors
     /// [`ClusterError::Refused`], or [`ClusterError::TimedOut`] when its port still accepts.
     async fn kill_broker(&self, node: NodeId, election: Duration) -> Result<String, ClusterError>;
+
+    /// Tells a broker to stop (SIGTERM): it hands what it leads to the others and ends by itself. Its port refuses
+    /// connections when this returns. The proof says with which status it ended, after how long, and when others led.
+    ///
+    /// # Errors
+    /// [`ClusterError::Refused`] for a broker that is down or unknown or does not end by itself, or without
+    /// [`Ability::StopBroker`]; [`ClusterError::TimedOut`] when it stays, or goes on leading.
+    async fn stop_broker(&self, node: NodeId) -> Result<String, ClusterError> {
+        Err(self.cannot(format!("stop broker {node}")))
+    }
+
+    /// Returns when every broker serves and names all others, and every partition of every topic has a leader and all of
+    /// its replicas in sync, with what was seen.
+    ///
+    /// # Errors
+    /// [`ClusterError::TimedOut`] when that does not come; [`ClusterError::Refused`] without [`Ability::StopBroker`].
+    async fn until_in_sync(&self) -> Result<String, ClusterError> {
+        Err(self.cannot("say which replicas are in sync".to_owned()))
+    }
 
     /// Starts a killed broker again, on the same port and with its data. Returns when its direct port accepts and it
     /// answers Metadata.

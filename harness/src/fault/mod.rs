@@ -31,6 +31,7 @@ pub mod partition;
 pub mod pause_broker;
 pub mod pause_reader;
 pub mod recreate_topic;
+pub mod roll_brokers;
 
 /// A fault as a scenario names it: `do = { kill-broker = { broker = "leader" } }`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -64,6 +65,8 @@ pub enum FaultSpec {
     DenyAcl(deny_acl::DenyAcl),
     /// A topic is deleted and created anew.
     RecreateTopic(recreate_topic::RecreateTopic),
+    /// Every broker in turn stops and comes back.
+    RollBrokers(roll_brokers::RollBrokers),
 }
 
 /// Which brokers a fault strikes, chosen at the moment of injection.
@@ -209,6 +212,7 @@ impl FaultSpec {
             FaultSpec::MoveCoordinator(fault) => fault,
             FaultSpec::DenyAcl(fault) => fault,
             FaultSpec::RecreateTopic(fault) => fault,
+            FaultSpec::RollBrokers(fault) => fault,
         }
     }
 }

@@ -11,6 +11,7 @@ use crate::cluster::ClusterKind;
 use crate::fault::FaultSpec;
 use crate::fault::delete_segments::By;
 use crate::fault::deny_acl::Denied;
+use crate::fault::kill_broker;
 use crate::fault::panic_callback::{Callback, How, PanicCallback};
 use crate::fault::partition::{Connects, Mode, Partition};
 use crate::invariant::{ALL, Invariant};
@@ -29,6 +30,8 @@ const RECORD_OVERHEAD: u64 = 48;
 pub enum Need {
     /// Kill a broker and start it again with its data.
     KillBroker,
+    /// Stop a broker in an orderly way, so that it hands over what it leads (SIGTERM).
+    StopBroker,
     /// Stop a broker in its tracks.
     PauseBroker,
     /// Delete the oldest part of a log. In a quiet scenario it must do so without writing to it.
@@ -145,6 +148,10 @@ impl Need {
                 "the mock cluster deletes no topic".into(),
                 "use the fault `absent-topic`, or run with --cluster process",
             ),
+            Need::StopBroker => (
+                "the brokers of the mock cluster are threads of one process, which no signal stops".into(),
+                "use the fault `kill-broker` without `by`, or run with --cluster process",
+            ),
             Need::DenyRead => (
                 "the mock cluster knows no ACLs".into(),
                 "use the fault `answer-error`, or run with --cluster process",
@@ -196,7 +203,9 @@ impl Plan {
         for step in &self.steps {
             match &step.action {
                 Action::Do { fault, .. } => match fault {
+                    FaultSpec::KillBroker(kill) if kill.by == kill_broker::By::Sigterm => needs.push(Need::StopBroker),
                     FaultSpec::KillBroker(_) => needs.push(Need::KillBroker),
+                    FaultSpec::RollBrokers(_) => needs.push(Need::StopBroker),
                     FaultSpec::PauseBroker(_) => needs.push(Need::PauseBroker),
                     FaultSpec::DeleteSegments(delete) if delete.by != By::Request => needs.push(Need::Retention),
                     FaultSpec::DeleteSegments(_) => needs.push(Need::DeleteSegments { quiet: self.quiet() }),

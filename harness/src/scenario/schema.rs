@@ -13,8 +13,10 @@ use super::plan::{InFlight, Joiner, State};
 use super::words::INVARIANTS;
 use crate::fault::delete_segments::By;
 use crate::fault::deny_acl::Denied;
+use crate::fault::kill_broker;
 use crate::fault::panic_callback::{Callback, How};
 use crate::fault::partition::{Connects, Heals, Mode, Way};
+use crate::fault::roll_brokers::Gate;
 use crate::link::codes::{ANSWERABLE_APIS, API_NAMES, ERROR_NAMES};
 use brokerfall_report::history::{ExpectedEnd, Grade, Phase};
 use brokerfall_report::protocol::{Isolation, Kind, Reset};
@@ -219,7 +221,11 @@ fn fault() -> Value {
         ("code", one_of(codes)),
         ("times", times()),
     ];
-    let kill_broker = [("broker", broker()), ("for-good", boolean())];
+    let kill_broker = [
+        ("broker", broker()),
+        ("for-good", boolean()),
+        ("by", words::<kill_broker::By>()),
+    ];
     one_key([
         ("kill-broker", table(&["broker"], kill_broker)),
         ("pause-broker", table(&["broker"], [("broker", broker())])),
@@ -254,6 +260,7 @@ fn fault() -> Value {
                 [("topic", text()), ("records", whole(0)), ("gap", duration())],
             ),
         ),
+        ("roll-brokers", table(&[], [("gate", words::<Gate>())])),
         ("deny-acl", table(&[], [("on", words::<Denied>()), ("topic", text())])),
     ])
 }

@@ -70,7 +70,8 @@ mod tests {
                 "move-leader",
                 "move-coordinator",
                 "deny-acl",
-                "recreate-topic"
+                "recreate-topic",
+                "roll-brokers"
             ]
         );
     }

@@ -184,6 +184,52 @@ async fn reader_that_retention_overtakes_goes_on_at_the_new_start_or_the_end() {
     }
 }
 
+/// How each broker ended by itself, as the proofs tell it.
+fn stops(run: &RunReport) -> usize {
+    let proofs = run.evidence.iter().flat_map(|one| &one.proofs);
+    // 128 and the number of the signal: so does a JVM end that was told to and has run its hooks.
+    let stops = proofs.map(|proof| {
+        proof
+            .text
+            .matches("ended by itself after")
+            .count()
+            .min(proof.text.matches("with status 143").count())
+    });
+    stops.sum()
+}
+
+#[tokio::test]
+async fn broker_that_is_told_to_stop_hands_over_and_readers_follow() {
+    kit().await;
+    let runs = runs(&["broker-kill/terminated-live"], &REFERENCES);
+    assert_eq!(runs.len(), 3, "{:?}", runs.iter().map(told).collect::<Vec<_>>());
+    assert_passed_and_felt(&runs, "kill-broker");
+    for run in &runs {
+        assert_eq!(stops(run), 1, "{}", told(run));
+    }
+}
+
+#[tokio::test]
+async fn readers_come_through_brokers_that_are_rolled_with_a_gate_and_without() {
+    kit().await;
+    let runs = runs(
+        &["broker-kill/rolling-gated", "broker-kill/rolling-ungated"],
+        &REFERENCES,
+    );
+    assert_eq!(runs.len(), 6, "{:?}", runs.iter().map(told).collect::<Vec<_>>());
+    assert_passed_and_felt(&runs, "roll-brokers");
+    for run in &runs {
+        assert_eq!(stops(run), 3, "{}", told(run));
+        let gates = told(run).matches("replicas of").count();
+        // One of them is the heal's.
+        assert!(
+            (run.scenario == "broker-kill/rolling-gated") == (gates >= 3),
+            "{}",
+            told(run)
+        );
+    }
+}
+
 #[tokio::test]
 async fn three_releases_of_ktables_end_of_an_acl_as_measured_by_hand() {
     kit().await;

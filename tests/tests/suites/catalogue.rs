@@ -12,7 +12,7 @@ use brokerfall_report::history::{Grade, Phase};
 use brokerfall_report::verdict::Verdict;
 
 /// Faults, partitions by mode, and the phases in which some scenario must inject them.
-const COVERED: [(&str, &[Phase]); 19] = {
+const COVERED: [(&str, &[Phase]); 20] = {
     use Phase::{CatchUp, Close, Commit, Live, Rebalance, Start};
     [
         ("kill-broker", &[Start, CatchUp, Live, Commit, Rebalance, Close]),
@@ -34,11 +34,12 @@ const COVERED: [(&str, &[Phase]); 19] = {
         ("move-coordinator", &[Live, Commit]),
         ("deny-acl", &[Start, Live]),
         ("recreate-topic", &[Live]),
+        ("roll-brokers", &[Live]),
     ]
 };
 
 /// What the mock cluster cannot do: the suite `process` shows that it is felt.
-const ON_KAFKA: [&str; 2] = ["deny-acl", "recreate-topic"];
+const ON_KAFKA: [&str; 3] = ["deny-acl", "recreate-topic", "roll-brokers"];
 
 /// Scenarios of a few seconds that have every other fault between them.
 const SHORT: [&str; 16] = [
@@ -159,7 +160,7 @@ fn each_stands_in_the_folder_of_its_fault() {
         });
         let folder = id.split('/').next().unwrap_or_default();
         let fits = match folder {
-            "broker-kill" => has(&["kill-broker"]),
+            "broker-kill" => has(&["kill-broker", "roll-brokers"]),
             "broker-pause" => has(&["pause-broker"]),
             "partition" => has(&["partition"]),
             "answer-error" => has(&["answer-error"]),

@@ -11,7 +11,7 @@ use brokerfall::fault::{
     answer_error::AnswerError,
     delete_segments::{By, DeleteSegments},
     deny_acl::{Denied, DenyAcl},
-    kill_broker::KillBroker,
+    kill_broker::{self, KillBroker},
     kill_reader::{KillReader, State},
     move_coordinator::MoveCoordinator,
     move_leader::MoveLeader,
@@ -20,6 +20,7 @@ use brokerfall::fault::{
     pause_broker::PauseBroker,
     pause_reader::PauseReader,
     recreate_topic::RecreateTopic,
+    roll_brokers::{Gate, RollBrokers},
 };
 use brokerfall::link::codes;
 use brokerfall::scenario::{self, plan::*, words};
@@ -181,10 +182,15 @@ fn answer(kind: Kind) -> impl Strategy<Value = AnswerError> {
 
 fn fault(kind: Kind) -> impl Strategy<Value = FaultSpec> {
     prop_oneof![
-        (broker(), any::<bool>()).prop_map(|(broker, for_good)| {
+        (broker(), any::<bool>(), any::<bool>()).prop_map(|(broker, for_good, term)| {
             let for_good = for_good && broker != BrokerChoice::All;
-            FaultSpec::KillBroker(KillBroker { broker, for_good })
+            let by = match term {
+                true => kill_broker::By::Sigterm,
+                false => kill_broker::By::Sigkill,
+            };
+            FaultSpec::KillBroker(KillBroker { broker, for_good, by })
         }),
+        select(vec![Gate::InSync, Gate::None]).prop_map(|gate| FaultSpec::RollBrokers(RollBrokers { gate })),
         broker().prop_map(|broker| FaultSpec::PauseBroker(PauseBroker { broker })),
         partition(kind).prop_map(FaultSpec::Partition),
         (

@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use brokerfall_report::history::ClusterInfo;
-use futures::future::join_all;
+use futures::future::{join_all, try_join_all};
 use nix::sys::signal::Signal;
 
-use super::topics::{OFFSETS, configs_of, offsets_partition, replicas_of};
+use super::topics::{self, OFFSETS, configs_of, offsets_partition, replicas_of};
 use super::{
     ASKER, KafkaCluster, LOOK_EVERY, acls, admin, brokers_of, leader_in, metadata_of, refused, settings, until,
 };
 use crate::cluster::{Ability, Cluster, ClusterError, NodeId, Resource, TopicSpec, direct};
+use crate::fault::list;
 use crate::ports::Port;
 
 #[async_trait]
@@ -56,7 +57,8 @@ impl Cluster for KafkaCluster {
             | Ability::DeleteRecords
             | Ability::Retention
             | Ability::DeleteTopic
-            | Ability::DenyRead => true,
+            | Ability::DenyRead
+            | Ability::StopBroker => true,
         }
     }
 
@@ -92,6 +94,63 @@ impl Cluster for KafkaCluster {
             "broker {}: {name} was killed and is gone, {} refuses connections",
             node.id(),
             node.addresses().reader
+        ))
+    }
+
+    async fn stop_broker(&self, node: NodeId) -> Result<String, ClusterError> {
+        let node = self.node(node)?;
+        if !node.answers() {
+            return Err(refused(format!("stop broker {}", node.id()), "it is down or paused"));
+        }
+        let (name, told) = (node.name(), tokio::time::Instant::now());
+        let ended = async {
+            let ended = node.end(Signal::SIGTERM).await?;
+            Ok::<_, ClusterError>((ended, told.elapsed()))
+        };
+        let led = async {
+            let others = self.until_leads_nothing(node).await?;
+            Ok((others, told.elapsed()))
+        };
+        let ((ended, after), (others, led)) = futures::future::try_join(ended, led).await?;
+        let status = ended.status.ok_or_else(|| {
+            let command = format!("stop broker {}", node.id());
+            refused(command, &format!("it did not end by itself: {}", ended.last_words))
+        })?;
+        for address in [node.addresses().reader, node.addresses().oracle] {
+            direct::refuses(address, LOOK_EVERY).await?;
+        }
+        let led = match others.as_slice() {
+            [] => "nobody was there to lead instead of it".to_owned(),
+            others => format!("broker {} named it the leader of nothing after {led:.1?}", list(others)),
+        };
+        Ok(format!(
+            "broker {}: {name} was told to stop (SIGTERM) and ended by itself after {after:.1?} with status {status}; {led}",
+            node.id()
+        ))
+    }
+
+    async fn until_in_sync(&self) -> Result<String, ClusterError> {
+        let nodes: Vec<NodeId> = self.nodes.iter().map(|node| node.id()).collect();
+        try_join_all(self.nodes.iter().map(|node| self.until_named(&**node, &nodes))).await?;
+        let what = "that every partition has a leader and all of its replicas in sync";
+        let partitions = until(what, || async {
+            let mut partitions = 0;
+            for node in &self.nodes {
+                let metadata = metadata_of(node.addresses().oracle, &[]).await?;
+                if let Some(lacking) = topics::lacking(&metadata) {
+                    return Err(refused(
+                        what.to_owned(),
+                        &format!("broker {} says {lacking}", node.id()),
+                    ));
+                }
+                partitions = metadata.topics.iter().map(|topic| topic.partitions.len()).sum();
+            }
+            Ok(partitions)
+        })
+        .await?;
+        Ok(format!(
+            "broker {} name each other and say that all replicas of {partitions} partition(s) are in sync",
+            list(&nodes)
         ))
     }
 

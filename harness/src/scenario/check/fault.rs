@@ -9,6 +9,7 @@ use super::{Check, MOST_PARTITIONS};
 use crate::cluster::NodeId;
 use crate::fault::add_partitions::AddPartitions;
 use crate::fault::deny_acl::Denied;
+use crate::fault::kill_broker;
 use crate::fault::panic_callback::{How, On, PanicCallback};
 use crate::fault::partition::{Connects, Heals, Mode, Partition, Way};
 use crate::fault::{BrokerChoice, FaultSpec};
@@ -35,6 +36,12 @@ impl Check<'_> {
                 } else if kill.for_good && self.plan.cluster.brokers < 2 {
                     let text = "the only broker is gone for good (set `cluster = { brokers = 2 }`, or drop `for-good`)";
                     self.at_step(n, &["do", "kill-broker", "for-good"], text);
+                }
+                let all_stop = kill.by == kill_broker::By::Sigterm && kill.broker == BrokerChoice::All;
+                if all_stop && self.plan.cluster.brokers > 1 {
+                    let text = "brokers that are told to stop wait until others take over, and all are told (name one, or \
+                                use `roll-brokers`)";
+                    self.at_step(n, &["do", "kill-broker", "by"], text);
                 }
             }
             FaultSpec::PauseBroker(pause) => self.broker(n, &["do", "pause-broker", "broker"], &pause.broker),
@@ -99,7 +106,7 @@ impl Check<'_> {
                     self.at_step(n, &["do"], self.quiet_rule("`recreate-topic`"));
                 }
             }
-            FaultSpec::PauseReader(_) | FaultSpec::KillReader(_) => {}
+            FaultSpec::RollBrokers(_) | FaultSpec::PauseReader(_) | FaultSpec::KillReader(_) => {}
         }
     }
 
