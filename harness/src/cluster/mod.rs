@@ -62,6 +62,8 @@ pub enum Ability {
     DenyRead,
     /// Stop a broker in an orderly way (SIGTERM).
     StopBroker,
+    /// Elect a leader that lacks records (an unclean election).
+    UncleanElection,
 }
 
 /// What readers may be kept from reading.
@@ -209,7 +211,7 @@ pub trait Cluster: Send + Sync {
     ///
     /// # Errors
     /// [`ClusterError::Refused`] without [`Ability::Retention`], or for a setting that the cluster does not take.
-    async fn set_topic(&self, topic: &str, setting: &'static str, _value: Option<u64>) -> Result<(), ClusterError> {
+    async fn set_topic(&self, topic: &str, setting: &'static str, _value: Option<String>) -> Result<(), ClusterError> {
         Err(self.cannot(format!("set {setting} of {topic}")))
     }
 
@@ -276,6 +278,15 @@ pub trait Cluster: Send + Sync {
     /// [`ClusterError::Direct`] when no broker tells it.
     async fn leader(&self, topic: &str, partition: u32) -> Result<NodeId, ClusterError>;
 
+    /// The brokers that hold a partition, and those of them that are in sync with its leader.
+    ///
+    /// # Errors
+    /// [`ClusterError::Direct`] when no broker tells it; [`ClusterError::Refused`] without [`Ability::UncleanElection`], or
+    /// for a partition that there is not.
+    async fn replicas(&self, topic: &str, partition: u32) -> Result<Replicas, ClusterError> {
+        Err(self.cannot(format!("tell the replicas of {topic}-{partition}")))
+    }
+
     /// The node that coordinates a group now.
     ///
     /// # Errors
@@ -294,6 +305,15 @@ pub trait Cluster: Send + Sync {
 
     /// Stops everything. Idempotent.
     async fn shutdown(&self);
+}
+
+/// Who holds a partition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Replicas {
+    /// Every broker that is to hold it.
+    pub all: Vec<NodeId>,
+    /// Those that have all of it.
+    pub in_sync: Vec<NodeId>,
 }
 
 /// A topic to create.

@@ -32,6 +32,7 @@ pub mod pause_broker;
 pub mod pause_reader;
 pub mod recreate_topic;
 pub mod roll_brokers;
+pub mod unclean_election;
 
 /// A fault as a scenario names it: `do = { kill-broker = { broker = "leader" } }`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -67,6 +68,8 @@ pub enum FaultSpec {
     RecreateTopic(recreate_topic::RecreateTopic),
     /// Every broker in turn stops and comes back.
     RollBrokers(roll_brokers::RollBrokers),
+    /// A replica that lacks records leads.
+    UncleanElection(unclean_election::UncleanElection),
 }
 
 /// Which brokers a fault strikes, chosen at the moment of injection.
@@ -213,6 +216,7 @@ impl FaultSpec {
             FaultSpec::DenyAcl(fault) => fault,
             FaultSpec::RecreateTopic(fault) => fault,
             FaultSpec::RollBrokers(fault) => fault,
+            FaultSpec::UncleanElection(fault) => fault,
         }
     }
 }

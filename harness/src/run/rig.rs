@@ -445,6 +445,28 @@ impl Rig {
         Ok(())
     }
 
+    /// Stops the load for a while and waits for what is in flight; false where none runs.
+    ///
+    /// # Errors
+    /// The oracle's.
+    pub async fn suspend_load(&self) -> Result<bool, FaultError> {
+        let load = lock(&self.load).take();
+        let was_loaded = load.is_some();
+        if let Some(load) = load {
+            load.stop().await?;
+        }
+        Ok(was_loaded)
+    }
+
+    /// Takes note that the log of a partition lost its end and goes on at `log_end`.
+    pub fn log_truncated(&self, topic: &str, partition: u32, log_end: u64) {
+        self.recorder.record(Event::LogTruncated {
+            topic: topic.to_owned(),
+            partition,
+            log_end,
+        });
+    }
+
     /// Deletes a topic and creates it anew, as the plan has it and with as many partitions, `gap` later; returns what shows
     /// that it was gone. A load that runs stands still meanwhile, so that every record is of one log or the other.
     ///
@@ -456,11 +478,7 @@ impl Rig {
             what: format!("that {name} was created anew"),
             seen: "the plan has no such topic".to_owned(),
         })?;
-        let load = lock(&self.load).take();
-        let was_loaded = load.is_some();
-        if let Some(load) = load {
-            load.stop().await?;
-        }
+        let was_loaded = self.suspend_load().await?;
         let partitions = self.partitions(name);
         // What the oracle has not read before it is gone, nobody could tell of afterwards.
         for partition in 0..partitions {
@@ -582,7 +600,7 @@ impl Rig {
     }
 
     /// Starts the plan's load, where it has one.
-    pub(super) fn start_load(&self) {
+    pub(crate) fn start_load(&self) {
         if let Some(load) = &self.plan.load {
             *lock(&self.load) = Some(self.oracle.load(load.per_second));
         }

@@ -59,6 +59,8 @@ pub enum Need {
     PlaceTopic,
     /// Topics that can be deleted and created anew.
     RecreateTopic,
+    /// Replicas that may lack records and lead all the same.
+    UncleanElection,
     /// Rights of readers that can be taken away by ACL.
     DenyRead,
     /// Connections on which nothing goes are closed.
@@ -148,6 +150,10 @@ impl Need {
                 "the mock cluster deletes no topic".into(),
                 "use the fault `absent-topic`, or run with --cluster process",
             ),
+            Need::UncleanElection => (
+                "the brokers of the mock cluster share one log, which no election shortens".into(),
+                "run with --cluster process: each broker of Apache Kafka has a log of its own",
+            ),
             Need::StopBroker => (
                 "the brokers of the mock cluster are threads of one process, which no signal stops".into(),
                 "use the fault `kill-broker` without `by`, or run with --cluster process",
@@ -225,6 +231,7 @@ impl Plan {
                     FaultSpec::MoveCoordinator(_) => needs.push(Need::MoveCoordinator),
                     FaultSpec::DenyAcl(_) => needs.push(Need::DenyRead),
                     FaultSpec::RecreateTopic(_) => needs.push(Need::RecreateTopic),
+                    FaultSpec::UncleanElection(_) => needs.push(Need::UncleanElection),
                 },
                 // Every adapter can be stopped.
                 Action::Ask { what: Ask::Stop, .. } => {}

@@ -261,6 +261,13 @@ fn fault() -> Value {
             ),
         ),
         ("roll-brokers", table(&[], [("gate", words::<Gate>())])),
+        (
+            "unclean-election",
+            table(
+                &["lost", "records"],
+                [("topic", text()), ("lost", whole(1)), ("records", whole(0))],
+            ),
+        ),
         ("deny-acl", table(&[], [("on", words::<Denied>()), ("topic", text())])),
     ])
 }

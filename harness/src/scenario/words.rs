@@ -71,7 +71,8 @@ mod tests {
                 "move-coordinator",
                 "deny-acl",
                 "recreate-topic",
-                "roll-brokers"
+                "roll-brokers",
+                "unclean-election"
             ]
         );
     }

@@ -12,7 +12,7 @@ use brokerfall_report::history::{Grade, Phase};
 use brokerfall_report::verdict::Verdict;
 
 /// Faults, partitions by mode, and the phases in which some scenario must inject them.
-const COVERED: [(&str, &[Phase]); 20] = {
+const COVERED: [(&str, &[Phase]); 21] = {
     use Phase::{CatchUp, Close, Commit, Live, Rebalance, Start};
     [
         ("kill-broker", &[Start, CatchUp, Live, Commit, Rebalance, Close]),
@@ -35,11 +35,12 @@ const COVERED: [(&str, &[Phase]); 20] = {
         ("deny-acl", &[Start, Live]),
         ("recreate-topic", &[Live]),
         ("roll-brokers", &[Live]),
+        ("unclean-election", &[Live]),
     ]
 };
 
 /// What the mock cluster cannot do: the suite `process` shows that it is felt.
-const ON_KAFKA: [&str; 3] = ["deny-acl", "recreate-topic", "roll-brokers"];
+const ON_KAFKA: [&str; 4] = ["deny-acl", "recreate-topic", "roll-brokers", "unclean-election"];
 
 /// Scenarios of a few seconds that have every other fault between them.
 const SHORT: [&str; 16] = [
@@ -166,7 +167,7 @@ fn each_stands_in_the_folder_of_its_fault() {
             "answer-error" => has(&["answer-error"]),
             "callback-panic" | "callback-upset" => has(&["panic-callback"]),
             "retention" => has(&["delete-segments"]),
-            "leadership" => has(&["move-leader", "move-coordinator"]),
+            "leadership" => has(&["move-leader", "move-coordinator", "unclean-election"]),
             "topic" => has(&["absent-topic", "add-partitions", "recreate-topic"]),
             "acl" => has(&["deny-acl"]),
             "reader" => asks || has(&["pause-reader", "kill-reader"]),

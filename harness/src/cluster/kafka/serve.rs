@@ -14,7 +14,7 @@ use super::topics::{self, OFFSETS, configs_of, offsets_partition, replicas_of};
 use super::{
     ASKER, KafkaCluster, LOOK_EVERY, acls, admin, brokers_of, leader_in, metadata_of, refused, settings, until,
 };
-use crate::cluster::{Ability, Cluster, ClusterError, NodeId, Resource, TopicSpec, direct};
+use crate::cluster::{Ability, Cluster, ClusterError, NodeId, Replicas, Resource, TopicSpec, direct};
 use crate::fault::list;
 use crate::ports::Port;
 
@@ -58,7 +58,8 @@ impl Cluster for KafkaCluster {
             | Ability::Retention
             | Ability::DeleteTopic
             | Ability::DenyRead
-            | Ability::StopBroker => true,
+            | Ability::StopBroker
+            | Ability::UncleanElection => true,
         }
     }
 
@@ -195,7 +196,7 @@ impl Cluster for KafkaCluster {
         ))
     }
 
-    async fn set_topic(&self, topic: &str, setting: &'static str, value: Option<u64>) -> Result<(), ClusterError> {
+    async fn set_topic(&self, topic: &str, setting: &'static str, value: Option<String>) -> Result<(), ClusterError> {
         admin::set_topic(self.any()?, topic, setting, value).await
     }
 
@@ -299,6 +300,18 @@ impl Cluster for KafkaCluster {
                 format!("leader of {topic}-{partition}"),
                 "no such partition, or it has no leader",
             )
+        })
+    }
+
+    async fn replicas(&self, topic: &str, partition: u32) -> Result<Replicas, ClusterError> {
+        let index = i32::try_from(partition).unwrap_or(i32::MAX);
+        let metadata = self.metadata(&[topic.to_owned()]).await?;
+        let mut partitions = metadata.topics.iter().flat_map(|topic| &topic.partitions);
+        let found = partitions.find(|found| found.partition_index == index);
+        let found = found.ok_or_else(|| refused(format!("replicas of {topic}-{partition}"), "no such partition"))?;
+        Ok(Replicas {
+            all: found.replica_nodes.iter().map(|node| node.0).collect(),
+            in_sync: found.isr_nodes.iter().map(|node| node.0).collect(),
         })
     }
 

@@ -45,6 +45,7 @@ impl Facts {
             | Event::Targets { .. }
             | Event::PartitionsAdded { .. }
             | Event::TopicDeleted { .. }
+            | Event::LogTruncated { .. }
             | Event::Sentinel { .. } => self.observe_oracle(at, &entry.event),
             Event::Quiet => self.quiet = self.quiet.or(Some(at)),
             Event::Wire { .. }
@@ -189,8 +190,7 @@ impl Facts {
                 offsets,
             } => {
                 self.partition_mut(topic, *partition)
-                    .log
-                    .scanned(at, *from, *to, ids, offsets);
+                    .scanned(at, (*from, *to), ids, offsets);
                 self.refresh(topic, *partition, at);
             }
             Event::Targets { member, ends } => {
@@ -206,6 +206,11 @@ impl Facts {
                 to: *to,
             }),
             Event::TopicDeleted { topic } => self.topic_deleted(topic, at),
+            Event::LogTruncated {
+                topic,
+                partition,
+                log_end,
+            } => self.log_truncated(topic, *partition, *log_end, at),
             Event::Sentinel { round, records } => {
                 let records = records
                     .iter()

@@ -13,6 +13,7 @@ mod recovers;
 mod recreated;
 mod status_honest;
 mod told;
+mod truncated;
 
 use brokerfall_report::exception::Origin;
 use brokerfall_report::history::{ExpectedEnd, GroupChange, ProduceOutcome, Renewed, Stage};

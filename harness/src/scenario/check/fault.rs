@@ -12,6 +12,7 @@ use crate::fault::deny_acl::Denied;
 use crate::fault::kill_broker;
 use crate::fault::panic_callback::{How, On, PanicCallback};
 use crate::fault::partition::{Connects, Heals, Mode, Partition, Way};
+use crate::fault::unclean_election::UncleanElection;
 use crate::fault::{BrokerChoice, FaultSpec};
 use crate::link::codes::{self, ANSWERABLE_APIS, ERROR_NAMES};
 
@@ -106,6 +107,7 @@ impl Check<'_> {
                     self.at_step(n, &["do"], self.quiet_rule("`recreate-topic`"));
                 }
             }
+            FaultSpec::UncleanElection(election) => self.unclean_election(n, election),
             FaultSpec::RollBrokers(_) | FaultSpec::PauseReader(_) | FaultSpec::KillReader(_) => {}
         }
     }
@@ -140,6 +142,32 @@ impl Check<'_> {
                 has.saturating_add(1)
             );
             self.at_step(n, &["do", "add-partitions", "to"], text);
+        }
+    }
+
+    fn unclean_election(&self, n: usize, election: &UncleanElection) {
+        let at = |key: &'static str, text: &str| self.at_step(n, &["do", "unclean-election", key], text);
+        self.place(n, "unclean-election", election.topic.as_deref(), None);
+        if self.plan.quiet() {
+            self.at_step(n, &["do"], self.quiet_rule("`unclean-election`"));
+        }
+        if election.lost == 0 {
+            at("lost", "0 records are none (wanted 1 at least)");
+        }
+        let named = |topic: &&TopicPlan| election.topic.as_ref().is_none_or(|name| *name == topic.name);
+        let brokers = self.plan.cluster.brokers;
+        let Some(topic) = self.plan.topics.iter().find(named) else {
+            return;
+        };
+        let held = u32::try_from(topic.brokers.len()).ok().filter(|held| *held > 0);
+        let replicas = topic.replicas.or(held).unwrap_or(brokers);
+        if replicas != 2 || brokers != 3 {
+            let text = format!(
+                "{} has {replicas} replicas on {brokers} brokers (wanted 2 on 3: one that is lost, one that lacks its records, \
+                 and a broker that keeps the quorum; set `cluster = {{ brokers = 3 }}` and `replicas = 2`)",
+                quoted(&topic.name)
+            );
+            self.at_step(n, &["do", "unclean-election"], text);
         }
     }
 
