@@ -64,6 +64,8 @@ pub enum Ability {
     StopBroker,
     /// Elect a leader that lacks records (an unclean election).
     UncleanElection,
+    /// Say which brokers hold a partition.
+    Reassign,
 }
 
 /// What readers may be kept from reading.
@@ -259,6 +261,15 @@ pub trait Cluster: Send + Sync {
     /// [`ClusterError::Refused`] for a broker that is down or unknown, [`ClusterError::TimedOut`] when Metadata goes on
     /// naming another.
     async fn move_leader(&self, topic: &str, partition: u32, to: NodeId) -> Result<String, ClusterError>;
+
+    /// Gives a partition these brokers and no others, the first of which is to lead. Returns when they are in sync, Metadata
+    /// names no other, and every broker names the first as the leader.
+    ///
+    /// # Errors
+    /// As for [`Cluster::move_leader`]; [`ClusterError::Refused`] without [`Ability::Reassign`].
+    async fn reassign(&self, topic: &str, partition: u32, replicas: &[NodeId]) -> Result<String, ClusterError> {
+        Err(self.cannot(format!("give {topic}-{partition} the replicas {replicas:?}")))
+    }
 
     /// Makes a broker that is up the coordinator of a group. Returns when FindCoordinator on a direct listener names it.
     ///

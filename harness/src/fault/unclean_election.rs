@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Fault, FaultError, Heal, Injected, PROOF, list, reaction};
 use crate::cluster::NodeId;
+use crate::history::facts::Facts;
 use crate::run::rig::Rig;
 
 /// How often the cluster is asked what has become of its replicas: a session of a dead broker lasts 1.5 s.
@@ -195,16 +196,21 @@ impl Pair {
         let deadline = tokio::time::Instant::now() + PROOF;
         for &partition in partitions {
             loop {
-                // While nobody leads it there is no leader to be told.
-                let leader = rig.cluster.leader(topic, partition).await.ok();
-                let replicas = rig.cluster.replicas(topic, partition).await?;
-                if leader == Some(led_by) && in_sync(&replicas.in_sync) {
-                    break;
-                }
+                let seen = match (
+                    rig.cluster.leader(topic, partition).await,
+                    rig.cluster.replicas(topic, partition).await,
+                ) {
+                    (Ok(leader), Ok(replicas)) if leader == led_by && in_sync(&replicas.in_sync) => break,
+                    (Ok(leader), Ok(replicas)) => {
+                        format!("broker {leader} leads, broker {} in sync", list(&replicas.in_sync))
+                    }
+                    // While nobody leads it there is no leader to be told, and a loaded broker answers later.
+                    (Err(cause), _) | (_, Err(cause)) => crate::chain(&cause),
+                };
                 if tokio::time::Instant::now() >= deadline {
                     return Err(FaultError::NotProven {
                         what: format!("that {what} for {topic}-{partition}"),
-                        seen: format!("leader {leader:?}, broker {} in sync", list(&replicas.in_sync)),
+                        seen,
                     });
                 }
                 crate::before_the_next_look(LOOK_EVERY).await;
@@ -214,26 +220,36 @@ impl Pair {
     }
 }
 
-/// Gives the reader time to read what is about to be lost, and says how far it came.
+/// Gives the reader time to read what is about to be lost, and a group to commit it, and says how far it came.
 async fn until_read(rig: &Rig, topic: &str, partitions: &[u32], ends: &[u64]) -> String {
-    let stands = |partition: u32| {
-        rig.recorder
-            .with(|facts| facts.position(topic, partition).unwrap_or_default())
-    };
+    let commits = rig.group.is_some();
     let read = rig.recorder.wait_until(READ_WITHIN, |facts| {
+        let done = |partition: u32, end: u64| {
+            let committed = || committed(facts, topic, partition) >= Some(end);
+            facts.position(topic, partition) >= Some(end) && (!commits || committed())
+        };
         let mut places = partitions.iter().zip(ends);
-        let all = places.all(|(&partition, end)| facts.position(topic, partition) >= Some(*end));
+        let all = places.all(|(&partition, &end)| done(partition, end));
         (all || facts.nothing_can_come()).then_some(())
     });
     // What it has not read by then it is not given any more, and the proof says so.
     let _ = read.await;
-    let places = partitions
-        .iter()
-        .map(|&partition| format!("{} of {topic}-{partition}", stands(partition)));
-    format!(
-        "the reader had read up to {} by then",
-        places.collect::<Vec<_>>().join(", ")
-    )
+    let places = partitions.iter().map(|&partition| {
+        let (position, committed) = rig.recorder.with(|facts| {
+            let position = facts.position(topic, partition).unwrap_or_default();
+            (position, committed(facts, topic, partition))
+        });
+        let committed = committed.map_or_else(String::new, |offset| format!(" and committed {offset}"));
+        format!("up to {position} of {topic}-{partition}{committed}")
+    });
+    format!("the reader had read {} by then", places.collect::<Vec<_>>().join(", "))
+}
+
+/// The offset that the reader's group committed last, as the link or the reader told it.
+fn committed(facts: &Facts, topic: &str, partition: u32) -> Option<u64> {
+    let mut commits = facts.commits().iter().rev();
+    let last = commits.find(|commit| commit.topic == topic && commit.partition == partition)?;
+    Some(last.offset)
 }
 
 /// The old leader is down, and behind.

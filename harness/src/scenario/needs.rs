@@ -12,6 +12,7 @@ use crate::fault::FaultSpec;
 use crate::fault::delete_segments::By;
 use crate::fault::deny_acl::Denied;
 use crate::fault::kill_broker;
+use crate::fault::move_leader;
 use crate::fault::panic_callback::{Callback, How, PanicCallback};
 use crate::fault::partition::{Connects, Mode, Partition};
 use crate::invariant::{ALL, Invariant};
@@ -53,6 +54,8 @@ pub enum Need {
     AddPartitions,
     /// Leaders that can be moved.
     MoveLeader,
+    /// Partitions that can be taken from a broker.
+    Reassign,
     /// A group's coordinator that can be chosen or moved.
     MoveCoordinator,
     /// Brokers that can be chosen to hold a topic.
@@ -154,6 +157,10 @@ impl Need {
                 "the brokers of the mock cluster share one log, which no election shortens".into(),
                 "run with --cluster process: each broker of Apache Kafka has a log of its own",
             ),
+            Need::Reassign => (
+                "every broker of the mock cluster holds every partition".into(),
+                "use the fault `move-leader` without `by`, or run with --cluster process",
+            ),
             Need::StopBroker => (
                 "the brokers of the mock cluster are threads of one process, which no signal stops".into(),
                 "use the fault `kill-broker` without `by`, or run with --cluster process",
@@ -227,6 +234,9 @@ impl Plan {
                     FaultSpec::Partition(partition) => needs.extend(needs_of_cut(partition)),
                     FaultSpec::AbsentTopic(_) => needs.push(Need::AbsentTopic),
                     FaultSpec::AddPartitions(_) => needs.push(Need::AddPartitions),
+                    FaultSpec::MoveLeader(moved) if moved.by == move_leader::By::Reassignment => {
+                        needs.push(Need::Reassign)
+                    }
                     FaultSpec::MoveLeader(_) => needs.push(Need::MoveLeader),
                     FaultSpec::MoveCoordinator(_) => needs.push(Need::MoveCoordinator),
                     FaultSpec::DenyAcl(_) => needs.push(Need::DenyRead),

@@ -14,6 +14,7 @@ use super::words::INVARIANTS;
 use crate::fault::delete_segments::By;
 use crate::fault::deny_acl::Denied;
 use crate::fault::kill_broker;
+use crate::fault::move_leader;
 use crate::fault::panic_callback::{Callback, How};
 use crate::fault::partition::{Connects, Heals, Mode, Way};
 use crate::fault::roll_brokers::Gate;
@@ -251,7 +252,15 @@ fn fault() -> Value {
             "add-partitions",
             table(&["to"], [("topic", text()), ("to", between(2, 1_000))]),
         ),
-        ("move-leader", table(&[], place().into_iter().chain([("to", whole(1))]))),
+        (
+            "move-leader",
+            table(
+                &[],
+                place()
+                    .into_iter()
+                    .chain([("to", whole(1)), ("by", words::<move_leader::By>())]),
+            ),
+        ),
         ("move-coordinator", table(&[], [("to", whole(1))])),
         (
             "recreate-topic",

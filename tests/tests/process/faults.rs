@@ -230,6 +230,45 @@ async fn readers_come_through_brokers_that_are_rolled_with_a_gate_and_without() 
     }
 }
 
+/// By KIP-320 a client that knows the epoch of its last record finds out where the log was cut, also where its offset is in
+/// range again; `reset = earliest` says what is done where it is not.
+#[tokio::test]
+async fn reader_of_a_log_that_lost_its_end_goes_back_to_what_is_left() {
+    kit().await;
+    let scenarios = [
+        "leadership/unclean-election",
+        "leadership/unclean-election-group",
+        "leadership/unclean-election-shorter",
+    ];
+    let runs = runs(&scenarios, &REFERENCES);
+    assert_eq!(runs.len(), 6, "{:?}", runs.iter().map(told).collect::<Vec<_>>());
+    assert_passed_and_felt(&runs, "unclean-election");
+    for run in &runs {
+        let told = told(run);
+        assert!(told.contains("which ends at 300 now and ended at 350"), "{told}");
+        assert!(told.contains("the reader had read up to 350"), "{told}");
+    }
+}
+
+#[tokio::test]
+async fn readers_follow_a_partition_that_is_taken_from_its_leader_and_one_whose_leader_flaps() {
+    kit().await;
+    let runs = runs(
+        &["leadership/leader-reassigned", "leadership/leader-flaps"],
+        &REFERENCES,
+    );
+    assert_eq!(runs.len(), 6, "{:?}", runs.iter().map(told).collect::<Vec<_>>());
+    assert_passed_and_felt(&runs, "move-leader");
+    for run in runs.iter().filter(|run| run.scenario == "leadership/leader-reassigned") {
+        let told = told(run);
+        // Broker 1 led it and is no replica any more.
+        assert!(
+            told.contains("the leader of orders-0, which broker 2 and 3 hold, before it was broker 1"),
+            "{told}"
+        );
+    }
+}
+
 #[tokio::test]
 async fn three_releases_of_ktables_end_of_an_acl_as_measured_by_hand() {
     kit().await;

@@ -14,7 +14,7 @@ use brokerfall::fault::{
     kill_broker::{self, KillBroker},
     kill_reader::{KillReader, State},
     move_coordinator::MoveCoordinator,
-    move_leader::MoveLeader,
+    move_leader::{self, MoveLeader},
     panic_callback::{Callback, How, On, PanicCallback},
     partition::{Connects, Heals, Mode, Partition, Way},
     pause_broker::PauseBroker,
@@ -251,7 +251,16 @@ fn moved(kind: Kind) -> impl Strategy<Value = FaultSpec> {
     let leader = (maybe(Just(TOPIC.to_owned())), maybe(0..PARTITIONS), maybe(1i32..=3));
     (leader, any::<bool>()).prop_map(move |((topic, partition, to), leads)| {
         if leads || kind != Kind::Group {
-            FaultSpec::MoveLeader(MoveLeader { topic, partition, to })
+            let by = match partition {
+                Some(0) => move_leader::By::Reassignment,
+                _ => move_leader::By::Election,
+            };
+            FaultSpec::MoveLeader(MoveLeader {
+                topic,
+                partition,
+                to,
+                by,
+            })
         } else {
             FaultSpec::MoveCoordinator(MoveCoordinator { to })
         }

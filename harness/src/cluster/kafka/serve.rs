@@ -59,7 +59,8 @@ impl Cluster for KafkaCluster {
             | Ability::DeleteTopic
             | Ability::DenyRead
             | Ability::StopBroker
-            | Ability::UncleanElection => true,
+            | Ability::UncleanElection
+            | Ability::Reassign => true,
         }
     }
 
@@ -234,41 +235,45 @@ impl Cluster for KafkaCluster {
     }
 
     async fn move_leader(&self, topic: &str, partition: u32, to: NodeId) -> Result<String, ClusterError> {
-        if !self.node(to)?.answers() {
-            return Err(refused(format!("broker {to} in charge"), "it is down or paused"));
-        }
-        let index = i32::try_from(partition).unwrap_or(i32::MAX);
-        let metadata = self.metadata(&[topic.to_owned()]).await?;
-        let found = metadata
-            .topics
-            .iter()
-            .flat_map(|topic| &topic.partitions)
-            .find(|found| found.partition_index == index)
-            .ok_or_else(|| refused(format!("move the leader of {topic}-{partition}"), "no such partition"))?;
-        let before: Vec<NodeId> = found.replica_nodes.iter().map(|node| node.0).collect();
+        let before = self.replicas(topic, partition).await?.all;
         // As many replicas as before; one gives way where the new leader had none.
         let mut after = vec![to];
         after.extend(before.iter().copied().filter(|node| *node != to));
         after.truncate(before.len());
-        admin::reassign(self.any()?, topic, index, &after).await?;
-        let what = format!("that broker {to} is in sync with {topic}-{partition}");
+        self.reassign(topic, partition, &after).await?;
+        Ok(format!(
+            "Metadata of every broker names broker {to} the leader of {topic}-{partition}"
+        ))
+    }
+
+    async fn reassign(&self, topic: &str, partition: u32, replicas: &[NodeId]) -> Result<String, ClusterError> {
+        let to = *replicas
+            .first()
+            .ok_or_else(|| refused(format!("replicas of {topic}-{partition}"), "none were named"))?;
+        if !self.node(to)?.answers() {
+            return Err(refused(format!("broker {to} in charge"), "it is down or paused"));
+        }
+        let index = i32::try_from(partition).unwrap_or(i32::MAX);
+        admin::reassign(self.any()?, topic, index, replicas).await?;
+        let what = format!(
+            "that broker {} alone hold {topic}-{partition}, broker {to} in sync",
+            list(replicas)
+        );
         until(&what, || async {
-            let metadata = self.metadata(&[topic.to_owned()]).await?;
-            let found = metadata.topics.iter().flat_map(|topic| &topic.partitions);
-            let in_sync = found
-                .filter(|found| found.partition_index == index)
-                .any(|found| found.isr_nodes.iter().any(|node| node.0 == to));
-            if in_sync {
+            let now = self.replicas(topic, partition).await?;
+            let same = now.all.len() == replicas.len() && replicas.iter().all(|node| now.all.contains(node));
+            if same && now.in_sync.contains(&to) {
                 Ok(())
             } else {
-                Err(refused(what.clone(), "not yet"))
+                Err(refused(what.clone(), &format!("{now:?}")))
             }
         })
         .await?;
         admin::elect_first(self.any()?, topic, index).await?;
         self.until_led(topic, index, to).await?;
         Ok(format!(
-            "Metadata of every broker names broker {to} the leader of {topic}-{partition}"
+            "Metadata of every broker names broker {to} the leader of {topic}-{partition}, which broker {} hold",
+            list(replicas)
         ))
     }
 
