@@ -80,6 +80,8 @@ impl Fault for KillBroker {
             });
             rig.prove_refused(node).await?;
         }
+        let ended_us = rig.recorder.with(|facts| facts.now().us);
+        let led = charge.clone();
         let nobody_left = rig.cluster.live().is_empty();
         let targets = nodes.clone();
         Ok(Injected {
@@ -108,7 +110,12 @@ impl Fault for KillBroker {
                     told_of_another(facts, mark, &charge)
                 }
             }),
-            felt: reaction(),
+            felt: match self.by {
+                By::Sigkill => reaction(),
+                By::Sigterm => {
+                    Box::new(move |facts, since| reaction()(facts, since).or_else(|| read_on(facts, ended_us, &led)))
+                }
+            },
             strikes_later: false,
             heal: if self.for_good {
                 Box::new(Gone { nodes })
@@ -145,6 +152,22 @@ pub(super) fn told_of_another(facts: &Facts, mark: u64, charge: &[(Place, NodeId
         Some(format!(
             "{} was told of broker {} instead of broker {from}",
             told.client, told.node
+        ))
+    })
+}
+
+/// A reader that follows in good order says nothing: what was written when the broker had ended can only come from another.
+fn read_on(facts: &Facts, ended_us: u64, led: &[(Place, NodeId)]) -> Option<String> {
+    led.iter().find_map(|(place, from)| {
+        let Place::Partition { topic, partition } = place else {
+            return None;
+        };
+        let written = facts.log(topic, *partition)?.at_us(ended_us)?.end;
+        let position = facts
+            .position(topic, *partition)
+            .filter(|position| *position > written)?;
+        Some(format!(
+            "it read {topic}-{partition} on from another broker than {from}, up to offset {position}"
         ))
     })
 }

@@ -24,6 +24,7 @@ pub mod delete_segments;
 pub mod deny_acl;
 pub mod kill_broker;
 pub mod kill_reader;
+pub mod move_address;
 pub mod move_coordinator;
 pub mod move_leader;
 pub mod panic_callback;
@@ -70,6 +71,8 @@ pub enum FaultSpec {
     RollBrokers(roll_brokers::RollBrokers),
     /// A replica that lacks records leads.
     UncleanElection(unclean_election::UncleanElection),
+    /// A broker is reached at another address.
+    MoveAddress(move_address::MoveAddress),
 }
 
 /// Which brokers a fault strikes, chosen at the moment of injection.
@@ -217,6 +220,7 @@ impl FaultSpec {
             FaultSpec::RecreateTopic(fault) => fault,
             FaultSpec::RollBrokers(fault) => fault,
             FaultSpec::UncleanElection(fault) => fault,
+            FaultSpec::MoveAddress(fault) => fault,
         }
     }
 }

@@ -63,6 +63,8 @@ impl Fault for UncleanElection {
 
     async fn inject(&self, rig: &Rig, _name: &str) -> Result<Injected, FaultError> {
         let (topic, partitions) = rig.chosen(self.topic.as_deref(), None);
+        // A machine that starves a broker fences it.
+        rig.cluster.until_in_sync().await?;
         let pair = Pair::of(rig, &topic).await?;
         let Pair { leader, follower } = pair;
         let was_loaded = rig.suspend_load().await?;

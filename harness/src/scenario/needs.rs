@@ -12,6 +12,7 @@ use crate::fault::FaultSpec;
 use crate::fault::delete_segments::By;
 use crate::fault::deny_acl::Denied;
 use crate::fault::kill_broker;
+use crate::fault::move_address::{Form, MoveAddress};
 use crate::fault::move_leader;
 use crate::fault::panic_callback::{Callback, How, PanicCallback};
 use crate::fault::partition::{Connects, Mode, Partition};
@@ -54,6 +55,8 @@ pub enum Need {
     AddPartitions,
     /// Leaders that can be moved.
     MoveLeader,
+    /// Brokers that can be reached at another address.
+    MoveAddress,
     /// Partitions that can be taken from a broker.
     Reassign,
     /// A group's coordinator that can be chosen or moved.
@@ -117,6 +120,9 @@ impl Need {
         let reason = match self {
             Need::UnansweredConnects => {
                 "Toxiproxy accepts or refuses a connect and never leaves it unanswered".to_owned()
+            }
+            Need::MoveAddress => {
+                "Toxiproxy listens where it was told to at its start, and writes nothing into answers".to_owned()
             }
             Need::CutInResponse => {
                 "Toxiproxy cuts a connection after so many bytes of it (limit_data) and knows no response".to_owned()
@@ -241,6 +247,12 @@ impl Plan {
                     FaultSpec::MoveCoordinator(_) => needs.push(Need::MoveCoordinator),
                     FaultSpec::DenyAcl(_) => needs.push(Need::DenyRead),
                     FaultSpec::RecreateTopic(_) => needs.push(Need::RecreateTopic),
+                    FaultSpec::MoveAddress(MoveAddress { form, .. }) => {
+                        needs.push(Need::MoveAddress);
+                        if *form == Form::Name {
+                            needs.push(Need::Process);
+                        }
+                    }
                     FaultSpec::UncleanElection(_) => needs.push(Need::UncleanElection),
                 },
                 // Every adapter can be stopped.
@@ -345,6 +357,12 @@ impl Plan {
     /// How the plan may end.
     pub fn outcome(&self) -> ExpectedEnd {
         self.expect.outcome.unwrap_or_else(|| self.default_outcome())
+    }
+
+    /// Whether readers are told names of brokers, so that a name can come to stand for another address.
+    pub fn names_brokers(&self) -> bool {
+        self.faults()
+            .any(|fault| matches!(fault, FaultSpec::MoveAddress(moved) if moved.form == Form::Name))
     }
 
     /// Whether a callback never returns.

@@ -14,6 +14,7 @@ use super::words::INVARIANTS;
 use crate::fault::delete_segments::By;
 use crate::fault::deny_acl::Denied;
 use crate::fault::kill_broker;
+use crate::fault::move_address::Form;
 use crate::fault::move_leader;
 use crate::fault::panic_callback::{Callback, How};
 use crate::fault::partition::{Connects, Heals, Mode, Way};
@@ -270,6 +271,10 @@ fn fault() -> Value {
             ),
         ),
         ("roll-brokers", table(&[], [("gate", words::<Gate>())])),
+        (
+            "move-address",
+            table(&["broker"], [("broker", broker()), ("form", words::<Form>())]),
+        ),
         (
             "unclean-election",
             table(

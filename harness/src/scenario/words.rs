@@ -72,7 +72,8 @@ mod tests {
                 "deny-acl",
                 "recreate-topic",
                 "roll-brokers",
-                "unclean-election"
+                "unclean-election",
+                "move-address"
             ]
         );
     }

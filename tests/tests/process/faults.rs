@@ -269,6 +269,22 @@ async fn readers_follow_a_partition_that_is_taken_from_its_leader_and_one_whose_
     }
 }
 
+/// A broker at another address, told by the others or behind the same name: librdkafka asks and resolves anew.
+#[tokio::test]
+async fn readers_come_after_a_broker_that_moves_to_another_address() {
+    kit().await;
+    let runs = runs(&["address"], &REFERENCES);
+    assert_eq!(runs.len(), 6, "{:?}", runs.iter().map(told).collect::<Vec<_>>());
+    for run in &runs {
+        assert_eq!(run.verdict, Verdict::Passed, "{}", told(run));
+        let moved = run.evidence.iter().find(|one| one.kind == "move-address");
+        let moved = moved.unwrap_or_else(|| panic!("{}", told(run)));
+        assert_eq!(moved.reached, Some(Grade::Felt), "{}", told(run));
+        let felt = moved.proofs.last().map_or("", |proof| proof.text.as_str());
+        assert!(felt.contains("it connected to broker"), "{}", told(run));
+    }
+}
+
 #[tokio::test]
 async fn three_releases_of_ktables_end_of_an_acl_as_measured_by_hand() {
     kit().await;

@@ -12,7 +12,7 @@ use brokerfall_report::history::{Grade, Phase};
 use brokerfall_report::verdict::Verdict;
 
 /// Faults, partitions by mode, and the phases in which some scenario must inject them.
-const COVERED: [(&str, &[Phase]); 21] = {
+const COVERED: [(&str, &[Phase]); 22] = {
     use Phase::{CatchUp, Close, Commit, Live, Rebalance, Start};
     [
         ("kill-broker", &[Start, CatchUp, Live, Commit, Rebalance, Close]),
@@ -36,6 +36,7 @@ const COVERED: [(&str, &[Phase]); 21] = {
         ("recreate-topic", &[Live]),
         ("roll-brokers", &[Live]),
         ("unclean-election", &[Live]),
+        ("move-address", &[Live]),
     ]
 };
 
@@ -43,7 +44,8 @@ const COVERED: [(&str, &[Phase]); 21] = {
 const ON_KAFKA: [&str; 4] = ["deny-acl", "recreate-topic", "roll-brokers", "unclean-election"];
 
 /// Scenarios of a few seconds that have every other fault between them.
-const SHORT: [&str; 16] = [
+const SHORT: [&str; 17] = [
+    "address/advertised-live",
     "answer-error/commit-rebalance",
     "broker-kill/commit",
     "broker-pause/start",
@@ -170,6 +172,7 @@ fn each_stands_in_the_folder_of_its_fault() {
             "leadership" => has(&["move-leader", "move-coordinator", "unclean-election"]),
             "topic" => has(&["absent-topic", "add-partitions", "recreate-topic"]),
             "acl" => has(&["deny-acl"]),
+            "address" => has(&["move-address"]),
             "reader" => asks || has(&["pause-reader", "kill-reader"]),
             "control" => faults.is_empty() && asks,
             "incidents" => !faults.is_empty() || asks,

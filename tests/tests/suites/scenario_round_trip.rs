@@ -13,6 +13,7 @@ use brokerfall::fault::{
     deny_acl::{Denied, DenyAcl},
     kill_broker::{self, KillBroker},
     kill_reader::{KillReader, State},
+    move_address::{Form, MoveAddress},
     move_coordinator::MoveCoordinator,
     move_leader::{self, MoveLeader},
     panic_callback::{Callback, How, On, PanicCallback},
@@ -207,6 +208,13 @@ fn fault(kind: Kind) -> impl Strategy<Value = FaultSpec> {
                     by,
                 })
             }),
+        broker().prop_map(|broker| {
+            let form = match broker {
+                BrokerChoice::All => Form::Name,
+                _ => Form::Advertised,
+            };
+            FaultSpec::MoveAddress(MoveAddress { broker, form })
+        }),
         callback(kind).prop_map(FaultSpec::PanicCallback),
         Just(FaultSpec::PauseReader(PauseReader {})),
         select(vec![State::Keep, State::Wipe]).prop_map(|state| FaultSpec::KillReader(KillReader { state })),

@@ -10,6 +10,7 @@ use crate::cluster::NodeId;
 use crate::fault::add_partitions::AddPartitions;
 use crate::fault::deny_acl::Denied;
 use crate::fault::kill_broker;
+use crate::fault::move_address::{Form, MoveAddress};
 use crate::fault::panic_callback::{How, On, PanicCallback};
 use crate::fault::partition::{Connects, Heals, Mode, Partition, Way};
 use crate::fault::unclean_election::UncleanElection;
@@ -107,6 +108,7 @@ impl Check<'_> {
                     self.at_step(n, &["do"], self.quiet_rule("`recreate-topic`"));
                 }
             }
+            FaultSpec::MoveAddress(moved) => self.move_address(n, moved),
             FaultSpec::UncleanElection(election) => self.unclean_election(n, election),
             FaultSpec::RollBrokers(_) | FaultSpec::PauseReader(_) | FaultSpec::KillReader(_) => {}
         }
@@ -142,6 +144,16 @@ impl Check<'_> {
                 has.saturating_add(1)
             );
             self.at_step(n, &["do", "add-partitions", "to"], text);
+        }
+    }
+
+    fn move_address(&self, n: usize, moved: &MoveAddress) {
+        self.broker(n, &["do", "move-address", "broker"], &moved.broker);
+        let nobody_tells = moved.broker == BrokerChoice::All || self.plan.cluster.brokers < 2;
+        if moved.form == Form::Advertised && nobody_tells {
+            let text = "no broker is left that could tell its new address to a reader (set `cluster = { brokers = 2 }` and name \
+                        one, or use `form = \"name\"`)";
+            self.at_step(n, &["do", "move-address"], text);
         }
     }
 
