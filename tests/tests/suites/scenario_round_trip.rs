@@ -185,7 +185,7 @@ fn fault(kind: Kind) -> impl Strategy<Value = FaultSpec> {
     prop_oneof![
         (broker(), any::<bool>(), any::<bool>()).prop_map(|(broker, for_good, term)| {
             let for_good = for_good && broker != BrokerChoice::All;
-            let by = match term {
+            let by = match term && broker != BrokerChoice::All {
                 true => kill_broker::By::Sigterm,
                 false => kill_broker::By::Sigkill,
             };
