@@ -123,6 +123,27 @@ fn reserve_from(seed: u32, count: usize) -> Result<Vec<Port>, PortError> {
     Ok(ports)
 }
 
+/// Binds the port of the same number on another loopback address.
+///
+/// # Errors
+/// [`PortError::NoPort`] when it is free on none, as where 127.0.0.1 is the only one; [`PortError::Bind`].
+pub(crate) fn beside(taken: SocketAddr) -> Result<Port, PortError> {
+    let hosts = (2..=254).map(|last| IpAddr::V4(Ipv4Addr::new(127, 0, 0, last)));
+    for host in hosts.filter(|host| cfg!(target_os = "linux") && *host != taken.ip()) {
+        let address = SocketAddr::new(host, taken.port());
+        match bind(address) {
+            Ok(socket) => return Ok(Port { socket, address }),
+            Err(cause) if cause.kind() == std::io::ErrorKind::AddrInUse => {}
+            Err(source) => return Err(PortError::Bind { address, source }),
+        }
+    }
+    Err(PortError::NoPort {
+        host: "every other loopback address".to_owned(),
+        from: taken.port(),
+        to: taken.port(),
+    })
+}
+
 fn bind(address: SocketAddr) -> std::io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_nonblocking(true)?;
@@ -191,6 +212,17 @@ mod tests {
         port.listen().unwrap();
         port.refuse().unwrap();
         assert_eq!(bind(port.address()).unwrap_err().kind(), std::io::ErrorKind::AddrInUse);
+    }
+
+    #[test]
+    fn port_beside_another_has_its_number_and_another_address() {
+        let port = reserve(1).unwrap().remove(0);
+        let other = beside(port.address()).unwrap();
+        assert_eq!(other.address().port(), port.address().port());
+        assert_ne!(other.address().ip(), port.address().ip());
+        other.listen().unwrap();
+        connects(other.address()).unwrap();
+        assert!(connects(port.address()).is_err());
     }
 
     #[test]

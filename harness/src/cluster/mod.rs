@@ -60,6 +60,12 @@ pub enum Ability {
     DeleteTopic,
     /// Take a reader's right to read away, and give it back.
     DenyRead,
+    /// Stop a broker in an orderly way (SIGTERM).
+    StopBroker,
+    /// Elect a leader that lacks records (an unclean election).
+    UncleanElection,
+    /// Say which brokers hold a partition.
+    Reassign,
 }
 
 /// What readers may be kept from reading.
@@ -150,6 +156,25 @@ pub trait Cluster: Send + Sync {
     /// [`ClusterError::Refused`], or [`ClusterError::TimedOut`] when its port still accepts.
     async fn kill_broker(&self, node: NodeId, election: Duration) -> Result<String, ClusterError>;
 
+    /// Tells a broker to stop (SIGTERM): it hands what it leads to the others and ends by itself. Its port refuses
+    /// connections when this returns. The proof says with which status it ended, after how long, and when others led.
+    ///
+    /// # Errors
+    /// [`ClusterError::Refused`] for a broker that is down or unknown or does not end by itself, or without
+    /// [`Ability::StopBroker`]; [`ClusterError::TimedOut`] when it stays, or goes on leading.
+    async fn stop_broker(&self, node: NodeId) -> Result<String, ClusterError> {
+        Err(self.cannot(format!("stop broker {node}")))
+    }
+
+    /// Returns when every broker serves and names all others, and every partition of every topic has a leader and all of
+    /// its replicas in sync, with what was seen.
+    ///
+    /// # Errors
+    /// [`ClusterError::TimedOut`] when that does not come; [`ClusterError::Refused`] without [`Ability::StopBroker`].
+    async fn until_in_sync(&self) -> Result<String, ClusterError> {
+        Err(self.cannot("say which replicas are in sync".to_owned()))
+    }
+
     /// Starts a killed broker again, on the same port and with its data. Returns when its direct port accepts and it
     /// answers Metadata.
     ///
@@ -188,7 +213,7 @@ pub trait Cluster: Send + Sync {
     ///
     /// # Errors
     /// [`ClusterError::Refused`] without [`Ability::Retention`], or for a setting that the cluster does not take.
-    async fn set_topic(&self, topic: &str, setting: &'static str, _value: Option<u64>) -> Result<(), ClusterError> {
+    async fn set_topic(&self, topic: &str, setting: &'static str, _value: Option<String>) -> Result<(), ClusterError> {
         Err(self.cannot(format!("set {setting} of {topic}")))
     }
 
@@ -237,6 +262,15 @@ pub trait Cluster: Send + Sync {
     /// naming another.
     async fn move_leader(&self, topic: &str, partition: u32, to: NodeId) -> Result<String, ClusterError>;
 
+    /// Gives a partition these brokers and no others, the first of which is to lead. Returns when they are in sync, Metadata
+    /// names no other, and every broker names the first as the leader.
+    ///
+    /// # Errors
+    /// As for [`Cluster::move_leader`]; [`ClusterError::Refused`] without [`Ability::Reassign`].
+    async fn reassign(&self, topic: &str, partition: u32, replicas: &[NodeId]) -> Result<String, ClusterError> {
+        Err(self.cannot(format!("give {topic}-{partition} the replicas {replicas:?}")))
+    }
+
     /// Makes a broker that is up the coordinator of a group. Returns when FindCoordinator on a direct listener names it.
     ///
     /// # Errors
@@ -254,6 +288,15 @@ pub trait Cluster: Send + Sync {
     /// # Errors
     /// [`ClusterError::Direct`] when no broker tells it.
     async fn leader(&self, topic: &str, partition: u32) -> Result<NodeId, ClusterError>;
+
+    /// The brokers that hold a partition, and those of them that are in sync with its leader.
+    ///
+    /// # Errors
+    /// [`ClusterError::Direct`] when no broker tells it; [`ClusterError::Refused`] without [`Ability::UncleanElection`], or
+    /// for a partition that there is not.
+    async fn replicas(&self, topic: &str, partition: u32) -> Result<Replicas, ClusterError> {
+        Err(self.cannot(format!("tell the replicas of {topic}-{partition}")))
+    }
 
     /// The node that coordinates a group now.
     ///
@@ -309,6 +352,15 @@ impl Cleanup {
     pub fn deletes(self) -> bool {
         self != Cleanup::Compact
     }
+}
+
+/// Who holds a partition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Replicas {
+    /// Every broker that is to hold it.
+    pub all: Vec<NodeId>,
+    /// Those that have all of it.
+    pub in_sync: Vec<NodeId>,
 }
 
 /// A topic to create.

@@ -74,7 +74,7 @@ impl Fault for CompactLog {
         let mut set = Ok(());
         for (setting, value) in &settings {
             if set.is_ok() {
-                set = rig.cluster.set_topic(&topic, setting, Some(*value)).await;
+                set = rig.cluster.set_topic(&topic, setting, Some(value.to_string())).await;
             }
         }
         let cleaned = match set {

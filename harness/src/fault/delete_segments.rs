@@ -153,7 +153,7 @@ async fn expire(
     setting: &'static str,
     awaited: &[(u32, u64, u64, u64)],
 ) -> Result<Vec<String>, FaultError> {
-    rig.cluster.set_topic(topic, setting, Some(1)).await?;
+    rig.cluster.set_topic(topic, setting, Some(1.to_string())).await?;
     let moved = until_moved(rig, topic, setting, awaited).await;
     // Whatever came of it: what is written from here on is to stay.
     let planned = rig.plan.topics.iter().find(|planned| planned.name == topic);
@@ -162,6 +162,7 @@ async fn expire(
         "retention.bytes" => retention.bytes,
         _ => retention.ms,
     });
+    let before = before.map(|before| before.to_string());
     rig.cluster.set_topic(topic, setting, before).await?;
     moved
 }

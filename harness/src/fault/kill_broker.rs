@@ -1,4 +1,5 @@
-//! kill-broker: a broker dies without a word. It is started again on the same port with its data, unless it is gone for good.
+//! kill-broker: a broker dies without a word, or is told to stop and hands over what it leads. It is started again on the
+//! same port with its data, unless it is gone for good.
 
 use async_trait::async_trait;
 use brokerfall_report::history::{ConnectionChange, Place};
@@ -18,6 +19,20 @@ pub struct KillBroker {
     /// It never comes back, so that nothing heals it; default false. Needs more than one broker.
     #[serde(default)]
     pub for_good: bool,
+    /// What ends it; default SIGKILL.
+    #[serde(default)]
+    pub by: By,
+}
+
+/// What ends a broker.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum By {
+    /// It dies on the spot.
+    #[default]
+    Sigkill,
+    /// It is told to stop: it hands what it leads to the others first, then ends by itself.
+    Sigterm,
 }
 
 #[async_trait]
@@ -28,7 +43,11 @@ impl Fault for KillBroker {
 
     fn text(&self) -> String {
         let for_good = if self.for_good { " for good" } else { "" };
-        format!("kill {}{for_good}", self.broker.text())
+        let what = match self.by {
+            By::Sigkill => "kill",
+            By::Sigterm => "stop (SIGTERM)",
+        };
+        format!("{what} {}{for_good}", self.broker.text())
     }
 
     fn for_good(&self) -> bool {
@@ -55,9 +74,14 @@ impl Fault for KillBroker {
         for &node in &nodes {
             // The link first: found lazily, a reader's first connect would still be accepted.
             rig.link.broker_going(node).await?;
-            proofs.push(rig.cluster.kill_broker(node, rig.election).await?);
+            proofs.push(match self.by {
+                By::Sigkill => rig.cluster.kill_broker(node, rig.election).await?,
+                By::Sigterm => rig.cluster.stop_broker(node).await?,
+            });
             rig.prove_refused(node).await?;
         }
+        let ended_us = rig.recorder.with(|facts| facts.now().us);
+        let led = charge.clone();
         let nobody_left = rig.cluster.live().is_empty();
         let targets = nodes.clone();
         Ok(Injected {
@@ -86,7 +110,12 @@ impl Fault for KillBroker {
                     told_of_another(facts, mark, &charge)
                 }
             }),
-            felt: reaction(),
+            felt: match self.by {
+                By::Sigkill => reaction(),
+                By::Sigterm => {
+                    Box::new(move |facts, since| reaction()(facts, since).or_else(|| read_on(facts, ended_us, &led)))
+                }
+            },
             strikes_later: false,
             heal: if self.for_good {
                 Box::new(Gone { nodes })
@@ -98,7 +127,7 @@ impl Fault for KillBroker {
 }
 
 /// What these brokers lead and coordinate.
-async fn in_charge(rig: &Rig, nodes: &[NodeId]) -> Result<Vec<(Place, NodeId)>, ClusterError> {
+pub(super) async fn in_charge(rig: &Rig, nodes: &[NodeId]) -> Result<Vec<(Place, NodeId)>, ClusterError> {
     let mut charge = Vec::new();
     for topic in &rig.plan.topics {
         for partition in 0..rig.partitions(&topic.name) {
@@ -117,12 +146,28 @@ async fn in_charge(rig: &Rig, nodes: &[NodeId]) -> Result<Vec<(Place, NodeId)>, 
 }
 
 /// A reader without a connection to the dead broker: it was sent elsewhere for what that broker led or coordinated.
-fn told_of_another(facts: &Facts, mark: u64, charge: &[(Place, NodeId)]) -> Option<String> {
+pub(super) fn told_of_another(facts: &Facts, mark: u64, charge: &[(Place, NodeId)]) -> Option<String> {
     charge.iter().find_map(|(place, from)| {
         let told = facts.told_since(mark, place, *from)?;
         Some(format!(
             "{} was told of broker {} instead of broker {from}",
             told.client, told.node
+        ))
+    })
+}
+
+/// A reader that follows in good order says nothing: what was written when the broker had ended can only come from another.
+fn read_on(facts: &Facts, ended_us: u64, led: &[(Place, NodeId)]) -> Option<String> {
+    led.iter().find_map(|(place, from)| {
+        let Place::Partition { topic, partition } = place else {
+            return None;
+        };
+        let written = facts.log(topic, *partition)?.at_us(ended_us)?.end;
+        let position = facts
+            .position(topic, *partition)
+            .filter(|position| *position > written)?;
+        Some(format!(
+            "it read {topic}-{partition} on from another broker than {from}, up to offset {position}"
         ))
     })
 }

@@ -25,6 +25,7 @@ pub mod delete_segments;
 pub mod deny_acl;
 pub mod kill_broker;
 pub mod kill_reader;
+pub mod move_address;
 pub mod move_coordinator;
 pub mod move_leader;
 pub mod panic_callback;
@@ -32,7 +33,9 @@ pub mod partition;
 pub mod pause_broker;
 pub mod pause_reader;
 pub mod recreate_topic;
+pub mod roll_brokers;
 pub mod transaction;
+pub mod unclean_election;
 
 /// A fault as a scenario names it: `do = { kill-broker = { broker = "leader" } }`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -70,6 +73,12 @@ pub enum FaultSpec {
     Transaction(transaction::Transaction),
     /// The cleaner takes replaced records and tombstones away.
     CompactLog(compact_log::CompactLog),
+    /// Every broker in turn stops and comes back.
+    RollBrokers(roll_brokers::RollBrokers),
+    /// A replica that lacks records leads.
+    UncleanElection(unclean_election::UncleanElection),
+    /// A broker is reached at another address.
+    MoveAddress(move_address::MoveAddress),
 }
 
 /// Which brokers a fault strikes, chosen at the moment of injection.
@@ -217,6 +226,9 @@ impl FaultSpec {
             FaultSpec::RecreateTopic(fault) => fault,
             FaultSpec::Transaction(fault) => fault,
             FaultSpec::CompactLog(fault) => fault,
+            FaultSpec::RollBrokers(fault) => fault,
+            FaultSpec::UncleanElection(fault) => fault,
+            FaultSpec::MoveAddress(fault) => fault,
         }
     }
 }

@@ -22,6 +22,20 @@ pub struct MoveLeader {
     /// The broker that leads it then; default the next one that lives.
     #[serde(default)]
     pub to: Option<NodeId>,
+    /// How it comes to lead; default an election.
+    #[serde(default)]
+    pub by: By,
+}
+
+/// How another broker comes to lead.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum By {
+    /// It is made the preferred replica and elected; the old leader goes on holding the partition, and follows.
+    #[default]
+    Election,
+    /// The partition is given to other brokers: the old leader holds nothing of it any more.
+    Reassignment,
 }
 
 #[async_trait]
@@ -32,9 +46,12 @@ impl Fault for MoveLeader {
 
     fn text(&self) -> String {
         let place = place(self.topic.as_deref(), self.partition).unwrap_or_else(|| "the first topic".to_owned());
-        match self.to {
-            Some(node) => format!("move the leader of {place} to broker {node}"),
-            None => format!("move the leader of {place} to the next broker"),
+        let to = self
+            .to
+            .map_or_else(|| "the next broker".to_owned(), |node| format!("broker {node}"));
+        match self.by {
+            By::Election => format!("move the leader of {place} to {to}"),
+            By::Reassignment => format!("take {place} from its leader and give it to {to}"),
         }
     }
 
@@ -52,12 +69,21 @@ impl Fault for MoveLeader {
             let from = rig.cluster.leader(&topic, partition).await?;
             match another(rig, &format!("the leader of {topic}-{partition}"), from, self.to) {
                 Ok(to) => {
-                    let proof = rig.cluster.move_leader(&topic, partition, to).await?;
+                    let (proof, held) = match self.by {
+                        By::Election => (rig.cluster.move_leader(&topic, partition, to).await?, Vec::new()),
+                        By::Reassignment => {
+                            let held = rig.cluster.replicas(&topic, partition).await?.all;
+                            let after = without(&held, from, to, &rig.cluster.live());
+                            (rig.cluster.reassign(&topic, partition, &after).await?, held)
+                        }
+                    };
                     proofs.push(format!("{proof}, before it was broker {from}"));
                     moved.push(Moved {
                         topic: topic.clone(),
                         partition,
                         from,
+                        held,
+                        at: tokio::time::Instant::now(),
                     });
                 }
                 // Of several partitions some may be led by the broker that is named.
@@ -71,23 +97,27 @@ impl Fault for MoveLeader {
         Ok(Injected {
             proof: proofs.join("; "),
             delivered: Box::new(move |facts| {
-                struck.iter().find_map(|Moved { topic, partition, from }| {
-                    let away = facts.turned_away_since(mark, "NOT_LEADER_OR_FOLLOWER", Some((topic, *partition)));
-                    if away > 0 {
-                        return Some(format!(
-                            "{away} answer(s) about {topic}-{partition}: NOT_LEADER_OR_FOLLOWER"
-                        ));
-                    }
-                    let place = Place::Partition {
-                        topic: topic.clone(),
-                        partition: *partition,
-                    };
-                    let told = facts.told_since(mark, &place, *from)?;
-                    let (client, node) = (&told.client, told.node);
-                    Some(format!(
-                        "Metadata told {client} that broker {node} leads {topic}-{partition}"
-                    ))
-                })
+                struck.iter().find_map(
+                    |Moved {
+                         topic, partition, from, ..
+                     }| {
+                        let away = facts.turned_away_since(mark, "NOT_LEADER_OR_FOLLOWER", Some((topic, *partition)));
+                        if away > 0 {
+                            return Some(format!(
+                                "{away} answer(s) about {topic}-{partition}: NOT_LEADER_OR_FOLLOWER"
+                            ));
+                        }
+                        let place = Place::Partition {
+                            topic: topic.clone(),
+                            partition: *partition,
+                        };
+                        let told = facts.told_since(mark, &place, *from)?;
+                        let (client, node) = (&told.client, told.node);
+                        Some(format!(
+                            "Metadata told {client} that broker {node} leads {topic}-{partition}"
+                        ))
+                    },
+                )
             }),
             // What was written after the reader had learned of the move can only come from the new leader.
             felt: Box::new(move |facts, since| {
@@ -116,6 +146,20 @@ struct Moved {
     topic: String,
     partition: u32,
     from: NodeId,
+    /// The brokers that held it, where they were changed.
+    held: Vec<NodeId>,
+    at: tokio::time::Instant,
+}
+
+/// The brokers that hold a partition once it is taken from its leader: as many as before, where so many are up.
+fn without(held: &[NodeId], from: NodeId, to: NodeId, live: &[NodeId]) -> Vec<NodeId> {
+    let mut after = vec![to];
+    for &node in held.iter().chain(live) {
+        if after.len() < held.len() && node != from && !after.contains(&node) {
+            after.push(node);
+        }
+    }
+    after
 }
 
 /// Leaders that are not where they were.
@@ -127,9 +171,23 @@ struct Away {
 impl Heal for Away {
     async fn heal(self: Box<Self>, rig: &Rig) -> Result<String, FaultError> {
         let mut proofs = Vec::new();
-        for Moved { topic, partition, from } in self.moved {
+        for moved in self.moved {
+            let Moved {
+                topic,
+                partition,
+                from,
+                held,
+                at,
+            } = moved;
             if rig.cluster.live().contains(&from) {
-                proofs.push(rig.cluster.move_leader(&topic, partition, from).await?);
+                let back = if held.is_empty() {
+                    rig.cluster.move_leader(&topic, partition, from).await?
+                } else {
+                    let first = std::iter::once(from);
+                    let before: Vec<NodeId> = first.chain(held.into_iter().filter(|node| *node != from)).collect();
+                    rig.cluster.reassign(&topic, partition, &before).await?
+                };
+                proofs.push(format!("{back}, {:.1?} after it had moved away", at.elapsed()));
             } else {
                 let leader = rig.cluster.leader(&topic, partition).await?;
                 proofs.push(format!(
@@ -138,5 +196,18 @@ impl Heal for Away {
             }
         }
         Ok(proofs.join("; "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without;
+
+    #[test]
+    fn partition_taken_from_its_leader_keeps_its_number_of_replicas_where_it_can() {
+        assert_eq!(without(&[1, 2], 1, 2, &[1, 2, 3]), [2, 3]);
+        assert_eq!(without(&[1, 2], 1, 3, &[1, 2, 3]), [3, 2]);
+        assert_eq!(without(&[1, 2, 3], 1, 2, &[1, 2, 3]), [2, 3]);
+        assert_eq!(without(&[1], 1, 2, &[1, 2]), [2]);
     }
 }

@@ -67,7 +67,7 @@ pub(super) fn judge(facts: &Facts) -> Outcome {
     let mut expected: BTreeMap<String, Last> = BTreeMap::new();
     let mut written = BTreeMap::new();
     for (_, partition, of) in facts.incarnations().filter(|(t, ..)| *t == topic) {
-        if of.until.is_some() {
+        if of.until.is_some() && of.kept.is_none() {
             let mut gone = BTreeMap::new();
             fold(facts, &of.log, generator, partition, snapshot.asked, &mut gone);
             // The topic was deleted, with all that stood in it.

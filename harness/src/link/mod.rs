@@ -131,6 +131,19 @@ pub trait Link: Send + Sync {
     /// [`LinkError::NoBroker`], [`LinkError::TimedOut`] when it does not within `within`.
     async fn broker_back(&self, node: NodeId, within: Duration) -> Result<(), LinkError>;
 
+    /// Has a broker move to another address: the link listens on the same port of another loopback address, refuses on the
+    /// old one from now on and resets the connections that came there. `tells` says whether answers name the new address;
+    /// where readers are told names, they never do. Returns the new address once it accepts.
+    ///
+    /// # Errors
+    /// [`LinkError::NoBroker`], [`LinkError::Port`], [`LinkError::Io`]; [`LinkError::Cannot`] where a program that is not
+    /// ours listens.
+    async fn move_address(&self, node: NodeId, _tells: bool) -> Result<SocketAddr, LinkError> {
+        Err(LinkError::Cannot {
+            what: format!("move broker {node} to another address"),
+        })
+    }
+
     /// Arms a rule that answers matching requests with an error code.
     fn arm(&self, rule: AnswerRule) -> RuleId;
 
@@ -314,6 +327,12 @@ pub enum LinkError {
     NoBroker {
         /// Node id.
         node: NodeId,
+    },
+    /// This link is not able to.
+    #[error("this link cannot {what} (run with --link builtin)")]
+    Cannot {
+        /// What was asked.
+        what: String,
     },
     /// The cut is not in force.
     #[error("no cut {id} is in force on the link")]

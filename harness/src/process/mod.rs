@@ -11,11 +11,13 @@
 //! misses grandchildren. Reading `/proc` is Linux only; elsewhere groups are killed but not inspected.
 
 mod group;
+mod hosts;
 pub mod proc;
 mod spawn;
 pub mod watchdog;
 
 pub use group::Group;
+pub use hosts::Hosts;
 pub use spawn::{Child, SpawnError, Spawner, Spec, output};
 
 /// Environment variable that marks a child and everything below it. Its value is unique to the child.

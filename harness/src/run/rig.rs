@@ -1,6 +1,7 @@
 //! The rig: everything that one run has set up. Faults act through it, and only through it.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -16,9 +17,11 @@ use crate::cluster::clusters::Lease;
 use crate::cluster::{Cluster, NodeId, direct};
 use crate::fault::{FaultError, Heal, PROOF};
 use crate::history::recorder::Recorder;
+use crate::link::builtin::name_of;
 use crate::link::{Link, PROBE};
 use crate::lock;
 use crate::oracle::{Load, Oracle, OracleError};
+use crate::process::Hosts;
 use crate::reader::claims;
 use crate::reader::claims::poll::{Asked, Polling};
 use crate::reader::host::{HostError, ReaderProcess};
@@ -62,6 +65,8 @@ pub struct Rig {
     pub election: Duration,
     /// Folder of the run's artifacts.
     pub folder: PathBuf,
+    /// What the names of brokers stand for, where readers are told names.
+    hosts: Mutex<Option<Hosts>>,
     /// Session timeout of the group, milliseconds.
     pub session_ms: Option<u64>,
     /// Limits of the run.
@@ -122,6 +127,7 @@ impl Rig {
             processes: AtomicU32::new(0),
             recorder,
             folder: order.folder.clone(),
+            hosts: Mutex::new(None),
             session_ms: order.session_ms(),
             limits: order.limits(),
             members: Mutex::new(Vec::new()),
@@ -239,6 +245,74 @@ impl Rig {
         )))
     }
 
+    /// Gives readers that will be started names of brokers to resolve, where the plan wants that; why that cannot be had on
+    /// this machine, where it cannot.
+    ///
+    /// # Errors
+    /// [`HostError::Io`] when the file cannot be written.
+    pub(super) async fn name_brokers(&self) -> Result<Option<String>, HostError> {
+        if !self.plan.names_brokers() {
+            return Ok(None);
+        }
+        let nodes = self.cluster.brokers().into_iter().map(|(node, _)| node);
+        let names = nodes.filter_map(|node| Some((name_of(node), self.link.address(node)?.ip())));
+        let file = self.folder.join("hosts");
+        let hosts = Hosts::write(&file, names.collect()).map_err(|source| HostError::Io {
+            what: format!("the hosts file {} cannot be written", file.display()),
+            source,
+        })?;
+        let asked = hosts.clone();
+        let lacking = tokio::task::spawn_blocking(move || asked.lacking()).await;
+        *lock(&self.hosts) = Some(hosts);
+        // A look that panicked has shown nothing.
+        Ok(lacking.unwrap_or_else(|cause| Some(cause.to_string())))
+    }
+
+    /// Has the name of a broker stand for another address.
+    ///
+    /// # Errors
+    /// [`FaultError::NotProven`] when readers know no names, or the file cannot be written.
+    pub fn point_name(&self, node: NodeId, to: SocketAddr) -> Result<(), FaultError> {
+        let not_proven = |seen: String| FaultError::NotProven {
+            what: format!("that {} stands for {}", name_of(node), to.ip()),
+            seen,
+        };
+        let mut hosts = lock(&self.hosts);
+        let hosts = hosts
+            .as_mut()
+            .ok_or_else(|| not_proven("readers were told no names".to_owned()))?;
+        hosts
+            .point(&name_of(node), to.ip())
+            .map_err(|cause| not_proven(cause.to_string()))
+    }
+
+    /// `host:port` of a broker as a reader is told it, asked through the link.
+    ///
+    /// # Errors
+    /// [`FaultError::NotProven`] when no broker answers, or none names it.
+    pub async fn told_address(&self, node: NodeId) -> Result<String, FaultError> {
+        let mut seen = "the link has no broker".to_owned();
+        for asked in self.cluster.live() {
+            let Some(address) = self.link.address(asked) else {
+                continue;
+            };
+            match direct::metadata(address, PROBE, &[], ASK).await {
+                Ok(metadata) => {
+                    let mut brokers = metadata.brokers.iter();
+                    match brokers.find(|broker| broker.node_id.0 == node) {
+                        Some(broker) => return Ok(format!("{}:{}", broker.host.as_str(), broker.port)),
+                        None => seen = format!("broker {asked} does not name it"),
+                    }
+                }
+                Err(cause) => seen = crate::chain(&cause),
+            }
+        }
+        Err(FaultError::NotProven {
+            what: format!("where readers are told that broker {node} is"),
+            seen,
+        })
+    }
+
     async fn spawn_process(&self, launch: &Launch, member: &str) -> Result<Arc<ReaderProcess>, HostError> {
         // There before the first start, and kept for the processes that follow.
         let state = self.state_folder(member);
@@ -255,6 +329,9 @@ impl Rig {
         let mut launch = launch.clone();
         let seed = seed_of(self.seed, member, process);
         launch.env.push((SEED_VARIABLE.to_owned(), seed.to_string()));
+        if let Some(hosts) = lock(&self.hosts).as_ref() {
+            launch.command = hosts.wrap(&launch.command);
+        }
         let reader = ReaderProcess::spawn(&launch, member, &folder, self.recorder.clone()).await?;
         Ok(Arc::new(reader))
     }
@@ -445,6 +522,28 @@ impl Rig {
         Ok(())
     }
 
+    /// Stops the load for a while and waits for what is in flight; false where none runs.
+    ///
+    /// # Errors
+    /// The oracle's.
+    pub async fn suspend_load(&self) -> Result<bool, FaultError> {
+        let load = lock(&self.load).take();
+        let was_loaded = load.is_some();
+        if let Some(load) = load {
+            load.stop().await?;
+        }
+        Ok(was_loaded)
+    }
+
+    /// Takes note that the log of a partition lost its end and goes on at `log_end`.
+    pub fn log_truncated(&self, topic: &str, partition: u32, log_end: u64) {
+        self.recorder.record(Event::LogTruncated {
+            topic: topic.to_owned(),
+            partition,
+            log_end,
+        });
+    }
+
     /// Deletes a topic and creates it anew, as the plan has it and with as many partitions, `gap` later; returns what shows
     /// that it was gone. A load that runs stands still meanwhile, so that every record is of one log or the other.
     ///
@@ -456,11 +555,7 @@ impl Rig {
             what: format!("that {name} was created anew"),
             seen: "the plan has no such topic".to_owned(),
         })?;
-        let load = lock(&self.load).take();
-        let was_loaded = load.is_some();
-        if let Some(load) = load {
-            load.stop().await?;
-        }
+        let was_loaded = self.suspend_load().await?;
         let partitions = self.partitions(name);
         // What the oracle has not read before it is gone, nobody could tell of afterwards.
         for partition in 0..partitions {
@@ -511,10 +606,15 @@ impl Rig {
     /// # Errors
     /// When it still accepts after 30 s.
     pub async fn prove_refused(&self, node: NodeId) -> Result<(), FaultError> {
-        self.prove_port(node, "refuses", |connected| {
-            connected.is_err_and(|cause| cause.kind() == std::io::ErrorKind::ConnectionRefused)
-        })
-        .await
+        self.prove_port(node, "refuses", is_refused).await
+    }
+
+    /// Waits until an address that was a broker's for readers refuses connections.
+    ///
+    /// # Errors
+    /// When it still accepts after 30 s.
+    pub async fn prove_refused_at(&self, address: SocketAddr) -> Result<(), FaultError> {
+        prove_at(address, &format!("that {address} refuses"), is_refused).await
     }
 
     /// Waits until the reader's port of a broker accepts connections.
@@ -539,18 +639,12 @@ impl Rig {
             .link
             .address(node)
             .ok_or_else(|| not_proven("the link has no such broker"))?;
-        let mut probe = tokio::time::interval(PROBE_EVERY);
-        let deadline = tokio::time::Instant::now() + PROOF;
-        while tokio::time::Instant::now() < deadline {
-            probe.tick().await;
-            let connected = tokio::time::timeout(Duration::from_millis(500), tokio::net::TcpStream::connect(address));
-            if let Ok(connected) = connected.await
-                && holds(connected)
-            {
-                return Ok(());
-            }
-        }
-        Err(not_proven("it did not within the limit"))
+        prove_at(
+            address,
+            &format!("that the reader's port of broker {node} {wanted}"),
+            holds,
+        )
+        .await
     }
 
     /// The recovery window.
@@ -582,7 +676,7 @@ impl Rig {
     }
 
     /// Starts the plan's load, where it has one.
-    pub(super) fn start_load(&self) {
+    pub(crate) fn start_load(&self) {
         if let Some(load) = &self.plan.load {
             *lock(&self.load) = Some(self.oracle.load(load.per_second));
         }
@@ -650,6 +744,33 @@ impl Rig {
     fn members(&self) -> MutexGuard<'_, Vec<Arc<ReaderProcess>>> {
         lock(&self.members)
     }
+}
+
+fn is_refused(connected: std::io::Result<tokio::net::TcpStream>) -> bool {
+    connected.is_err_and(|cause| cause.kind() == std::io::ErrorKind::ConnectionRefused)
+}
+
+/// Connects over and over until what comes of it is what is wanted.
+async fn prove_at(
+    address: SocketAddr,
+    what: &str,
+    holds: impl Fn(std::io::Result<tokio::net::TcpStream>) -> bool,
+) -> Result<(), FaultError> {
+    let mut probe = tokio::time::interval(PROBE_EVERY);
+    let deadline = tokio::time::Instant::now() + PROOF;
+    while tokio::time::Instant::now() < deadline {
+        probe.tick().await;
+        let connected = tokio::time::timeout(Duration::from_millis(500), tokio::net::TcpStream::connect(address));
+        if let Ok(connected) = connected.await
+            && holds(connected)
+        {
+            return Ok(());
+        }
+    }
+    Err(FaultError::NotProven {
+        what: what.to_owned(),
+        seen: "it did not within the limit".to_owned(),
+    })
 }
 
 #[expect(

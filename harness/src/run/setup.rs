@@ -105,6 +105,7 @@ pub(crate) async fn up(order: &Order, recorder: &Recorder) -> Result<Rig, RunErr
         emulated: cluster.emulated(),
         idle: plan.cluster.idle,
         seed: order.seed,
+        named: plan.names_brokers(),
     };
     let link = link(order, &*cluster, recorder, options).await?;
     for topic in &plan.topics {

@@ -11,6 +11,9 @@ use crate::cluster::ClusterKind;
 use crate::fault::FaultSpec;
 use crate::fault::delete_segments::By;
 use crate::fault::deny_acl::Denied;
+use crate::fault::kill_broker;
+use crate::fault::move_address::{Form, MoveAddress};
+use crate::fault::move_leader;
 use crate::fault::panic_callback::{Callback, How, PanicCallback};
 use crate::fault::partition::{Connects, Mode, Partition};
 use crate::invariant::{ALL, Invariant};
@@ -29,6 +32,8 @@ const RECORD_OVERHEAD: u64 = 48;
 pub enum Need {
     /// Kill a broker and start it again with its data.
     KillBroker,
+    /// Stop a broker in an orderly way, so that it hands over what it leads (SIGTERM).
+    StopBroker,
     /// Stop a broker in its tracks.
     PauseBroker,
     /// Delete the oldest part of a log. In a quiet scenario it must do so without writing to it.
@@ -50,6 +55,10 @@ pub enum Need {
     AddPartitions,
     /// Leaders that can be moved.
     MoveLeader,
+    /// Brokers that can be reached at another address.
+    MoveAddress,
+    /// Partitions that can be taken from a broker.
+    Reassign,
     /// A group's coordinator that can be chosen or moved.
     MoveCoordinator,
     /// Brokers that can be chosen to hold a topic.
@@ -60,6 +69,8 @@ pub enum Need {
     Compaction,
     /// Transactions, whose markers stand in the log.
     Transactions,
+    /// Replicas that may lack records and lead all the same.
+    UncleanElection,
     /// Rights of readers that can be taken away by ACL.
     DenyRead,
     /// Connections on which nothing goes are closed.
@@ -114,6 +125,9 @@ impl Need {
             Need::UnansweredConnects => {
                 "Toxiproxy accepts or refuses a connect and never leaves it unanswered".to_owned()
             }
+            Need::MoveAddress => {
+                "Toxiproxy listens where it was told to at its start, and writes nothing into answers".to_owned()
+            }
             Need::CutInResponse => {
                 "Toxiproxy cuts a connection after so many bytes of it (limit_data) and knows no response".to_owned()
             }
@@ -153,6 +167,18 @@ impl Need {
             Need::Transactions => (
                 "the mock cluster takes the records of a transaction and writes no marker".into(),
                 "run with --cluster process",
+            ),
+            Need::UncleanElection => (
+                "the brokers of the mock cluster share one log, which no election shortens".into(),
+                "run with --cluster process: each broker of Apache Kafka has a log of its own",
+            ),
+            Need::Reassign => (
+                "every broker of the mock cluster holds every partition".into(),
+                "use the fault `move-leader` without `by`, or run with --cluster process",
+            ),
+            Need::StopBroker => (
+                "the brokers of the mock cluster are threads of one process, which no signal stops".into(),
+                "use the fault `kill-broker` without `by`, or run with --cluster process",
             ),
             Need::DenyRead => (
                 "the mock cluster knows no ACLs".into(),
@@ -205,7 +231,9 @@ impl Plan {
         for step in &self.steps {
             match &step.action {
                 Action::Do { fault, .. } => match fault {
+                    FaultSpec::KillBroker(kill) if kill.by == kill_broker::By::Sigterm => needs.push(Need::StopBroker),
                     FaultSpec::KillBroker(_) => needs.push(Need::KillBroker),
+                    FaultSpec::RollBrokers(_) => needs.push(Need::StopBroker),
                     FaultSpec::PauseBroker(_) => needs.push(Need::PauseBroker),
                     FaultSpec::DeleteSegments(delete) if delete.by != By::Request => needs.push(Need::Retention),
                     FaultSpec::DeleteSegments(_) => needs.push(Need::DeleteSegments { quiet: self.quiet() }),
@@ -221,12 +249,22 @@ impl Plan {
                     FaultSpec::Partition(partition) => needs.extend(needs_of_cut(partition)),
                     FaultSpec::AbsentTopic(_) => needs.push(Need::AbsentTopic),
                     FaultSpec::AddPartitions(_) => needs.push(Need::AddPartitions),
+                    FaultSpec::MoveLeader(moved) if moved.by == move_leader::By::Reassignment => {
+                        needs.push(Need::Reassign)
+                    }
                     FaultSpec::MoveLeader(_) => needs.push(Need::MoveLeader),
                     FaultSpec::MoveCoordinator(_) => needs.push(Need::MoveCoordinator),
                     FaultSpec::DenyAcl(_) => needs.push(Need::DenyRead),
                     FaultSpec::RecreateTopic(_) => needs.push(Need::RecreateTopic),
                     FaultSpec::Transaction(_) => needs.push(Need::Transactions),
                     FaultSpec::CompactLog(_) => needs.push(Need::Compaction),
+                    FaultSpec::MoveAddress(MoveAddress { form, .. }) => {
+                        needs.push(Need::MoveAddress);
+                        if *form == Form::Name {
+                            needs.push(Need::Process);
+                        }
+                    }
+                    FaultSpec::UncleanElection(_) => needs.push(Need::UncleanElection),
                 },
                 // Every adapter can be stopped.
                 Action::Ask { what: Ask::Stop, .. } => {}
@@ -330,6 +368,12 @@ impl Plan {
     /// How the plan may end.
     pub fn outcome(&self) -> ExpectedEnd {
         self.expect.outcome.unwrap_or_else(|| self.default_outcome())
+    }
+
+    /// Whether readers are told names of brokers, so that a name can come to stand for another address.
+    pub fn names_brokers(&self) -> bool {
+        self.faults()
+            .any(|fault| matches!(fault, FaultSpec::MoveAddress(moved) if moved.form == Form::Name))
     }
 
     /// Whether a callback never returns.

@@ -14,8 +14,12 @@ use super::words::INVARIANTS;
 use crate::cluster::Cleanup;
 use crate::fault::delete_segments::By;
 use crate::fault::deny_acl::Denied;
+use crate::fault::kill_broker;
+use crate::fault::move_address::Form;
+use crate::fault::move_leader;
 use crate::fault::panic_callback::{Callback, How};
 use crate::fault::partition::{Connects, Heals, Mode, Way};
+use crate::fault::roll_brokers::Gate;
 use crate::fault::transaction::{End, Heals as EndsOpen};
 use crate::link::codes::{ANSWERABLE_APIS, API_NAMES, ERROR_NAMES};
 use brokerfall_report::history::{ExpectedEnd, Grade, Phase};
@@ -221,7 +225,11 @@ fn fault() -> Value {
         ("code", one_of(codes)),
         ("times", times()),
     ];
-    let kill_broker = [("broker", broker()), ("for-good", boolean())];
+    let kill_broker = [
+        ("broker", broker()),
+        ("for-good", boolean()),
+        ("by", words::<kill_broker::By>()),
+    ];
     one_key([
         ("kill-broker", table(&["broker"], kill_broker)),
         ("pause-broker", table(&["broker"], [("broker", broker())])),
@@ -247,7 +255,15 @@ fn fault() -> Value {
             "add-partitions",
             table(&["to"], [("topic", text()), ("to", between(2, 1_000))]),
         ),
-        ("move-leader", table(&[], place().into_iter().chain([("to", whole(1))]))),
+        (
+            "move-leader",
+            table(
+                &[],
+                place()
+                    .into_iter()
+                    .chain([("to", whole(1)), ("by", words::<move_leader::By>())]),
+            ),
+        ),
         ("move-coordinator", table(&[], [("to", whole(1))])),
         (
             "recreate-topic",
@@ -269,6 +285,18 @@ fn fault() -> Value {
                     ("end", words::<End>()),
                     ("heals", words::<EndsOpen>()),
                 ]),
+            ),
+        ),
+        ("roll-brokers", table(&[], [("gate", words::<Gate>())])),
+        (
+            "move-address",
+            table(&["broker"], [("broker", broker()), ("form", words::<Form>())]),
+        ),
+        (
+            "unclean-election",
+            table(
+                &["lost", "records"],
+                [("topic", text()), ("lost", whole(1)), ("records", whole(0))],
             ),
         ),
         ("deny-acl", table(&[], [("on", words::<Denied>()), ("topic", text())])),

@@ -72,7 +72,10 @@ mod tests {
                 "deny-acl",
                 "recreate-topic",
                 "transaction",
-                "compact-log"
+                "compact-log",
+                "roll-brokers",
+                "unclean-election",
+                "move-address"
             ]
         );
     }

@@ -180,6 +180,16 @@ pub enum Event {
         /// What becomes of it.
         state: TransactionState,
     },
+    /// The end of a partition's log went back: what stood at this offset and above it is lost, acknowledged or not, and
+    /// other records take those offsets. Nothing is written from before the loss until this event.
+    LogTruncated {
+        /// Topic.
+        topic: String,
+        /// Partition.
+        partition: u32,
+        /// Where the log ends now, exclusive.
+        log_end: u64,
+    },
     /// The log end of every partition when a reader (or one of its members) was started: what `catches_up` asks for.
     Targets {
         /// Which member.

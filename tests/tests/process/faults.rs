@@ -219,6 +219,107 @@ async fn reader_that_retention_overtakes_goes_on_at_the_new_start_or_the_end() {
     }
 }
 
+/// How each broker ended by itself, as the proofs tell it.
+fn stops(run: &RunReport) -> usize {
+    let proofs = run.evidence.iter().flat_map(|one| &one.proofs);
+    // 128 and the number of the signal: so does a JVM end that was told to and has run its hooks.
+    let stops = proofs.map(|proof| {
+        proof
+            .text
+            .matches("ended by itself after")
+            .count()
+            .min(proof.text.matches("with status 143").count())
+    });
+    stops.sum()
+}
+
+#[tokio::test]
+async fn broker_that_is_told_to_stop_hands_over_and_readers_follow() {
+    kit().await;
+    let runs = runs(&["broker-kill/terminated-live"], &REFERENCES);
+    assert_eq!(runs.len(), 3, "{:?}", runs.iter().map(told).collect::<Vec<_>>());
+    assert_passed_and_felt(&runs, "kill-broker");
+    for run in &runs {
+        assert_eq!(stops(run), 1, "{}", told(run));
+    }
+}
+
+#[tokio::test]
+async fn readers_come_through_brokers_that_are_rolled_with_a_gate_and_without() {
+    kit().await;
+    let runs = runs(
+        &["broker-kill/rolling-gated", "broker-kill/rolling-ungated"],
+        &REFERENCES,
+    );
+    assert_eq!(runs.len(), 6, "{:?}", runs.iter().map(told).collect::<Vec<_>>());
+    assert_passed_and_felt(&runs, "roll-brokers");
+    for run in &runs {
+        assert_eq!(stops(run), 3, "{}", told(run));
+        let gates = told(run).matches("replicas of").count();
+        // One of them is the heal's.
+        assert!(
+            (run.scenario == "broker-kill/rolling-gated") == (gates >= 3),
+            "{}",
+            told(run)
+        );
+    }
+}
+
+/// By KIP-320 a client that knows the epoch of its last record finds out where the log was cut, also where its offset is in
+/// range again; `reset = earliest` says what is done where it is not.
+#[tokio::test]
+async fn reader_of_a_log_that_lost_its_end_goes_back_to_what_is_left() {
+    kit().await;
+    let scenarios = [
+        "leadership/unclean-election",
+        "leadership/unclean-election-group",
+        "leadership/unclean-election-shorter",
+    ];
+    let runs = runs(&scenarios, &REFERENCES);
+    assert_eq!(runs.len(), 6, "{:?}", runs.iter().map(told).collect::<Vec<_>>());
+    assert_passed_and_felt(&runs, "unclean-election");
+    for run in &runs {
+        let told = told(run);
+        assert!(told.contains("which ends at 300 now and ended at 350"), "{told}");
+        assert!(told.contains("the reader had read up to 350"), "{told}");
+    }
+}
+
+#[tokio::test]
+async fn readers_follow_a_partition_that_is_taken_from_its_leader_and_one_whose_leader_flaps() {
+    kit().await;
+    let runs = runs(
+        &["leadership/leader-reassigned", "leadership/leader-flaps"],
+        &REFERENCES,
+    );
+    assert_eq!(runs.len(), 6, "{:?}", runs.iter().map(told).collect::<Vec<_>>());
+    assert_passed_and_felt(&runs, "move-leader");
+    for run in runs.iter().filter(|run| run.scenario == "leadership/leader-reassigned") {
+        let told = told(run);
+        // Broker 1 led it and is no replica any more.
+        assert!(
+            told.contains("the leader of orders-0, which broker 2 and 3 hold, before it was broker 1"),
+            "{told}"
+        );
+    }
+}
+
+/// A broker at another address, told by the others or behind the same name: librdkafka asks and resolves anew.
+#[tokio::test]
+async fn readers_come_after_a_broker_that_moves_to_another_address() {
+    kit().await;
+    let runs = runs(&["address"], &REFERENCES);
+    assert_eq!(runs.len(), 6, "{:?}", runs.iter().map(told).collect::<Vec<_>>());
+    for run in &runs {
+        assert_eq!(run.verdict, Verdict::Passed, "{}", told(run));
+        let moved = run.evidence.iter().find(|one| one.kind == "move-address");
+        let moved = moved.unwrap_or_else(|| panic!("{}", told(run)));
+        assert_eq!(moved.reached, Some(Grade::Felt), "{}", told(run));
+        let felt = moved.proofs.last().map_or("", |proof| proof.text.as_str());
+        assert!(felt.contains("it connected to broker"), "{}", told(run));
+    }
+}
+
 #[tokio::test]
 async fn three_releases_of_ktables_end_of_an_acl_as_measured_by_hand() {
     kit().await;

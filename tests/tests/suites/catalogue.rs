@@ -12,7 +12,7 @@ use brokerfall_report::history::{Grade, Phase};
 use brokerfall_report::verdict::Verdict;
 
 /// Faults, partitions by mode, and the phases in which some scenario must inject them.
-const COVERED: [(&str, &[Phase]); 21] = {
+const COVERED: [(&str, &[Phase]); 24] = {
     use Phase::{CatchUp, Close, Commit, Live, Rebalance, Start};
     [
         ("kill-broker", &[Start, CatchUp, Live, Commit, Rebalance, Close]),
@@ -36,14 +36,25 @@ const COVERED: [(&str, &[Phase]); 21] = {
         ("recreate-topic", &[Live]),
         ("transaction", &[CatchUp, Live]),
         ("compact-log", &[CatchUp, Live]),
+        ("roll-brokers", &[Live]),
+        ("unclean-election", &[Live]),
+        ("move-address", &[Live]),
     ]
 };
 
 /// What the mock cluster cannot do: the suite `process` shows that it is felt.
-const ON_KAFKA: [&str; 4] = ["compact-log", "deny-acl", "recreate-topic", "transaction"];
+const ON_KAFKA: [&str; 6] = [
+    "compact-log",
+    "deny-acl",
+    "recreate-topic",
+    "roll-brokers",
+    "transaction",
+    "unclean-election",
+];
 
 /// Scenarios of a few seconds that have every other fault between them.
-const SHORT: [&str; 16] = [
+const SHORT: [&str; 17] = [
+    "address/advertised-live",
     "answer-error/commit-rebalance",
     "broker-kill/commit",
     "broker-pause/start",
@@ -161,17 +172,18 @@ fn each_stands_in_the_folder_of_its_fault() {
         });
         let folder = id.split('/').next().unwrap_or_default();
         let fits = match folder {
-            "broker-kill" => has(&["kill-broker"]),
+            "broker-kill" => has(&["kill-broker", "roll-brokers"]),
             "broker-pause" => has(&["pause-broker"]),
             "partition" => has(&["partition"]),
             "answer-error" => has(&["answer-error"]),
             "callback-panic" | "callback-upset" => has(&["panic-callback"]),
             "retention" => has(&["delete-segments"]),
-            "leadership" => has(&["move-leader", "move-coordinator"]),
+            "leadership" => has(&["move-leader", "move-coordinator", "unclean-election"]),
             "topic" => has(&["absent-topic", "add-partitions", "recreate-topic"]),
             "acl" => has(&["deny-acl"]),
             "transaction" => has(&["transaction"]),
             "compaction" => has(&["compact-log"]),
+            "address" => has(&["move-address"]),
             "reader" => asks || has(&["pause-reader", "kill-reader"]),
             "control" => faults.is_empty() && asks,
             "incidents" => !faults.is_empty() || asks,

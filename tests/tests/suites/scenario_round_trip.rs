@@ -12,15 +12,17 @@ use brokerfall::fault::{
     answer_error::AnswerError,
     delete_segments::{By, DeleteSegments},
     deny_acl::{Denied, DenyAcl},
-    kill_broker::KillBroker,
+    kill_broker::{self, KillBroker},
     kill_reader::{KillReader, State},
+    move_address::{Form, MoveAddress},
     move_coordinator::MoveCoordinator,
-    move_leader::MoveLeader,
+    move_leader::{self, MoveLeader},
     panic_callback::{Callback, How, On, PanicCallback},
     partition::{Connects, Heals, Mode, Partition, Way},
     pause_broker::PauseBroker,
     pause_reader::PauseReader,
     recreate_topic::RecreateTopic,
+    roll_brokers::{Gate, RollBrokers},
     transaction::{End, Heals as EndsOpen, Transaction},
 };
 use brokerfall::link::codes;
@@ -183,10 +185,15 @@ fn answer(kind: Kind) -> impl Strategy<Value = AnswerError> {
 
 fn fault(kind: Kind) -> impl Strategy<Value = FaultSpec> {
     prop_oneof![
-        (broker(), any::<bool>()).prop_map(|(broker, for_good)| {
+        (broker(), any::<bool>(), any::<bool>()).prop_map(|(broker, for_good, term)| {
             let for_good = for_good && broker != BrokerChoice::All;
-            FaultSpec::KillBroker(KillBroker { broker, for_good })
+            let by = match term && broker != BrokerChoice::All {
+                true => kill_broker::By::Sigterm,
+                false => kill_broker::By::Sigkill,
+            };
+            FaultSpec::KillBroker(KillBroker { broker, for_good, by })
         }),
+        select(vec![Gate::InSync, Gate::None]).prop_map(|gate| FaultSpec::RollBrokers(RollBrokers { gate })),
         broker().prop_map(|broker| FaultSpec::PauseBroker(PauseBroker { broker })),
         partition(kind).prop_map(FaultSpec::Partition),
         (
@@ -203,6 +210,13 @@ fn fault(kind: Kind) -> impl Strategy<Value = FaultSpec> {
                     by,
                 })
             }),
+        broker().prop_map(|broker| {
+            let form = match broker {
+                BrokerChoice::All => Form::Name,
+                _ => Form::Advertised,
+            };
+            FaultSpec::MoveAddress(MoveAddress { broker, form })
+        }),
         callback(kind).prop_map(FaultSpec::PanicCallback),
         Just(FaultSpec::PauseReader(PauseReader {})),
         select(vec![State::Keep, State::Wipe]).prop_map(|state| FaultSpec::KillReader(KillReader { state })),
@@ -267,7 +281,16 @@ fn moved(kind: Kind) -> impl Strategy<Value = FaultSpec> {
     let leader = (maybe(Just(TOPIC.to_owned())), maybe(0..PARTITIONS), maybe(1i32..=3));
     (leader, any::<bool>()).prop_map(move |((topic, partition, to), leads)| {
         if leads || kind != Kind::Group {
-            FaultSpec::MoveLeader(MoveLeader { topic, partition, to })
+            let by = match partition {
+                Some(0) => move_leader::By::Reassignment,
+                _ => move_leader::By::Election,
+            };
+            FaultSpec::MoveLeader(MoveLeader {
+                topic,
+                partition,
+                to,
+                by,
+            })
         } else {
             FaultSpec::MoveCoordinator(MoveCoordinator { to })
         }

@@ -26,7 +26,7 @@ use tokio::sync::watch;
 
 use super::EngineError;
 use crate::cluster::kafka::log::Log;
-use crate::cluster::kafka::{self, Addresses, Node};
+use crate::cluster::kafka::{self, Addresses, Ended, Node};
 use crate::cluster::{ClusterError, NodeId};
 use crate::lock;
 
@@ -131,7 +131,7 @@ struct Life {
     /// Its process id on the engine's machine.
     pid: Option<u32>,
     /// How it ended, once it has.
-    ended: watch::Receiver<Option<String>>,
+    ended: watch::Receiver<Option<Ended>>,
     /// It was told to end.
     asked: Arc<AtomicBool>,
     paused: bool,
@@ -220,7 +220,12 @@ impl Node for Container {
     }
 
     fn last_words(&self) -> Option<String> {
-        lock(&self.life).as_ref()?.ended.borrow().clone()
+        lock(&self.life)
+            .as_ref()?
+            .ended
+            .borrow()
+            .as_ref()
+            .map(|ended| ended.last_words.clone())
     }
 
     fn log_to(&self, folder: &Path) {
@@ -270,7 +275,7 @@ impl Node for Container {
     }
 
     /// Returns when the engine says so.
-    async fn end(&self, signal: Signal) -> Result<(), ClusterError> {
+    async fn end(&self, signal: Signal) -> Result<Ended, ClusterError> {
         let (mut ended, paused) = {
             let life = lock(&self.life);
             let life = life.as_ref().ok_or_else(|| self.down())?;
@@ -288,15 +293,16 @@ impl Node for Container {
             Ok(()) | Err(bollard::errors::Error::DockerResponseServerError { status_code: 409, .. }) => {}
             Err(cause) => return Err(self.refused("kill")(cause).into()),
         }
-        let waited = tokio::time::timeout(ENDS_WITHIN, ended.wait_for(Option::is_some));
-        if waited.await.map(drop).is_err() {
-            return Err(ClusterError::TimedOut {
+        let waited = tokio::time::timeout(ENDS_WITHIN, ended.wait_for(Option::is_some)).await;
+        let ended = waited.ok().and_then(Result::ok).and_then(|ended| ended.clone());
+        match ended {
+            Some(ended) => Ok(ended),
+            None => Err(ClusterError::TimedOut {
                 what: format!("the end of broker {} ({})", self.id, self.name()),
                 within: ENDS_WITHIN,
                 last_seen: format!("{:?} after {signal}", self.state().await?.status),
-            });
+            }),
         }
-        Ok(())
     }
 
     /// Returns when the engine says so.
@@ -362,11 +368,11 @@ impl Attended {
     async fn attend(
         self,
         output: impl Stream<Item = Result<LogOutput, bollard::errors::Error>>,
-        end: watch::Sender<Option<String>>,
+        end: watch::Sender<Option<Ended>>,
     ) {
         let mut draining = pin!(self.drain(output));
         let mut ending = pin!(self.ended());
-        let how = tokio::select! {
+        let (how, status) = tokio::select! {
             how = &mut ending => {
                 // OK to miss the rest of a log that does not end: an engine that is gone ends nothing.
                 let _ = tokio::time::timeout(LOG_ENDS_WITHIN, draining).await;
@@ -382,7 +388,7 @@ impl Attended {
         if !self.asked.load(Ordering::Relaxed) {
             self.died.send_replace(Some(last_words.clone()));
         }
-        end.send_replace(Some(last_words));
+        end.send_replace(Some(Ended { status, last_words }));
     }
 
     async fn drain(&self, output: impl Stream<Item = Result<LogOutput, bollard::errors::Error>>) {
@@ -399,16 +405,22 @@ impl Attended {
         }
     }
 
-    /// Waits until the container has ended, or nobody can tell any more.
-    async fn ended(&self) -> String {
+    /// Waits until the container has ended, or nobody can tell any more; how, and with which status.
+    async fn ended(&self) -> (String, Option<i32>) {
         let name = &self.name;
+        let exited = |code: i64| {
+            (
+                format!("container {name} ended with exit code {code}"),
+                i32::try_from(code).ok(),
+            )
+        };
         loop {
             let options = WaitContainerOptionsBuilder::new().condition("not-running").build();
             let answer = pin!(self.docker.wait_container(name, Some(options))).next().await;
             match answer {
-                Some(Ok(ended)) => return format!("container {name} ended with exit code {}", ended.status_code),
+                Some(Ok(ended)) => return exited(ended.status_code),
                 Some(Err(bollard::errors::Error::DockerContainerWaitError { code, .. })) => {
-                    return format!("container {name} ended with exit code {code}");
+                    return exited(code);
                 }
                 _ => {}
             }
@@ -419,16 +431,14 @@ impl Attended {
                 .await;
             match looked.map(|told| told.state.unwrap_or_default()) {
                 Ok(state) if state.running == Some(true) => {}
-                Ok(state) => {
-                    let code = state.exit_code.unwrap_or_default();
-                    return format!("container {name} ended with exit code {code}");
-                }
+                Ok(state) => return exited(state.exit_code.unwrap_or_default()),
                 Err(bollard::errors::Error::DockerResponseServerError { status_code: 404, .. }) => {
-                    return format!("container {name} was removed by somebody else");
+                    return (format!("container {name} was removed by somebody else"), None);
                 }
                 Err(cause) => {
                     let cause = crate::chain(&cause);
-                    return format!("the container engine no longer answers for container {name} ({cause})");
+                    let how = format!("the container engine no longer answers for container {name} ({cause})");
+                    return (how, None);
                 }
             }
             crate::before_the_next_look(LOOK_EVERY).await;

@@ -178,12 +178,12 @@ pub(super) async fn set_topic(
     address: SocketAddr,
     topic: &str,
     setting: &'static str,
-    value: Option<u64>,
+    value: Option<String>,
 ) -> Result<(), ClusterError> {
     let config = AlterableConfig::default()
         .with_name(text(setting))
         .with_config_operation(if value.is_some() { SET } else { DELETE })
-        .with_value(value.map(|value| text(&value.to_string())));
+        .with_value(value.as_deref().map(text));
     let resource = AlterConfigsResource::default()
         .with_resource_type(TOPIC_CONFIG)
         .with_resource_name(text(topic))

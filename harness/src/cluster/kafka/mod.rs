@@ -91,14 +91,23 @@ pub(super) trait Node: Send + Sync {
     /// Starts it, for the first time or again; it serves later.
     async fn start(&self) -> Result<(), ClusterError>;
 
-    /// Sends a signal that ends it and returns when it is gone.
-    async fn end(&self, signal: Signal) -> Result<(), ClusterError>;
+    /// Sends a signal that ends it and returns when it is gone, with how it ended.
+    async fn end(&self, signal: Signal) -> Result<Ended, ClusterError>;
 
     /// Stops it in its tracks or lets it go on, and returns what shows that it does.
     async fn set_paused(&self, paused: bool) -> Result<String, ClusterError>;
 
     /// Takes away what is left of it when it has ended. Idempotent.
     async fn clear(&self) {}
+}
+
+/// How a broker ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Ended {
+    /// The status that it left; `None` where a signal ended it before it could leave one.
+    pub(super) status: Option<i32>,
+    /// How, and the last lines of its log.
+    pub(super) last_words: String,
 }
 
 /// Where one broker is reached, and what it tells readers.
@@ -398,6 +407,31 @@ impl KafkaCluster {
             "broker {} answered {api} of {READERS} {code} ({resource})",
             crate::fault::list(&asked)
         ))
+    }
+
+    /// Returns when no other broker names this one as the leader of anything; those that were asked, none where it is alone.
+    async fn until_leads_nothing(&self, node: &dyn Node) -> Result<Vec<NodeId>, ClusterError> {
+        let what = format!("that broker {} leads nothing", node.id());
+        until(&what, || async {
+            let others = self
+                .nodes
+                .iter()
+                .filter(|other| other.id() != node.id() && other.answers());
+            let mut asked = Vec::new();
+            for other in others {
+                let metadata = metadata_of(other.addresses().oracle, &[]).await?;
+                let mut partitions = metadata.topics.iter().flat_map(|topic| &topic.partitions);
+                if partitions.any(|partition| partition.leader_id.0 == node.id()) {
+                    return Err(refused(
+                        what.clone(),
+                        &format!("broker {} says that it does", other.id()),
+                    ));
+                }
+                asked.push(other.id());
+            }
+            Ok(asked)
+        })
+        .await
     }
 
     /// Waits until every broker that answers says that `to`, the first replica of a partition, leads it. Where another leads,

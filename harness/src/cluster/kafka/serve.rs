@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use brokerfall_report::history::ClusterInfo;
-use futures::future::join_all;
+use futures::future::{join_all, try_join_all};
 use nix::sys::signal::Signal;
 
-use super::topics::{OFFSETS, configs_of, offsets_partition, replicas_of};
+use super::topics::{self, OFFSETS, configs_of, offsets_partition, replicas_of};
 use super::{
     ASKER, KafkaCluster, LOOK_EVERY, acls, admin, brokers_of, leader_in, metadata_of, refused, settings, until,
 };
-use crate::cluster::{Ability, Cluster, ClusterError, NodeId, Resource, TopicSpec, direct};
+use crate::cluster::{Ability, Cluster, ClusterError, NodeId, Replicas, Resource, TopicSpec, direct};
+use crate::fault::list;
 use crate::ports::Port;
 
 #[async_trait]
@@ -56,7 +57,10 @@ impl Cluster for KafkaCluster {
             | Ability::DeleteRecords
             | Ability::Retention
             | Ability::DeleteTopic
-            | Ability::DenyRead => true,
+            | Ability::DenyRead
+            | Ability::StopBroker
+            | Ability::UncleanElection
+            | Ability::Reassign => true,
         }
     }
 
@@ -92,6 +96,63 @@ impl Cluster for KafkaCluster {
             "broker {}: {name} was killed and is gone, {} refuses connections",
             node.id(),
             node.addresses().reader
+        ))
+    }
+
+    async fn stop_broker(&self, node: NodeId) -> Result<String, ClusterError> {
+        let node = self.node(node)?;
+        if !node.answers() {
+            return Err(refused(format!("stop broker {}", node.id()), "it is down or paused"));
+        }
+        let (name, told) = (node.name(), tokio::time::Instant::now());
+        let ended = async {
+            let ended = node.end(Signal::SIGTERM).await?;
+            Ok::<_, ClusterError>((ended, told.elapsed()))
+        };
+        let led = async {
+            let others = self.until_leads_nothing(node).await?;
+            Ok((others, told.elapsed()))
+        };
+        let ((ended, after), (others, led)) = futures::future::try_join(ended, led).await?;
+        let status = ended.status.ok_or_else(|| {
+            let command = format!("stop broker {}", node.id());
+            refused(command, &format!("it did not end by itself: {}", ended.last_words))
+        })?;
+        for address in [node.addresses().reader, node.addresses().oracle] {
+            direct::refuses(address, LOOK_EVERY).await?;
+        }
+        let led = match others.as_slice() {
+            [] => "nobody was there to lead instead of it".to_owned(),
+            others => format!("broker {} named it the leader of nothing after {led:.1?}", list(others)),
+        };
+        Ok(format!(
+            "broker {}: {name} was told to stop (SIGTERM) and ended by itself after {after:.1?} with status {status}; {led}",
+            node.id()
+        ))
+    }
+
+    async fn until_in_sync(&self) -> Result<String, ClusterError> {
+        let nodes: Vec<NodeId> = self.nodes.iter().map(|node| node.id()).collect();
+        try_join_all(self.nodes.iter().map(|node| self.until_named(&**node, &nodes))).await?;
+        let what = "that every partition has a leader and all of its replicas in sync";
+        let partitions = until(what, || async {
+            let mut partitions = 0;
+            for node in &self.nodes {
+                let metadata = metadata_of(node.addresses().oracle, &[]).await?;
+                if let Some(lacking) = topics::lacking(&metadata) {
+                    return Err(refused(
+                        what.to_owned(),
+                        &format!("broker {} says {lacking}", node.id()),
+                    ));
+                }
+                partitions = metadata.topics.iter().map(|topic| topic.partitions.len()).sum();
+            }
+            Ok(partitions)
+        })
+        .await?;
+        Ok(format!(
+            "broker {} name each other and say that all replicas of {partitions} partition(s) are in sync",
+            list(&nodes)
         ))
     }
 
@@ -136,7 +197,7 @@ impl Cluster for KafkaCluster {
         ))
     }
 
-    async fn set_topic(&self, topic: &str, setting: &'static str, value: Option<u64>) -> Result<(), ClusterError> {
+    async fn set_topic(&self, topic: &str, setting: &'static str, value: Option<String>) -> Result<(), ClusterError> {
         admin::set_topic(self.any()?, topic, setting, value).await
     }
 
@@ -174,40 +235,44 @@ impl Cluster for KafkaCluster {
     }
 
     async fn move_leader(&self, topic: &str, partition: u32, to: NodeId) -> Result<String, ClusterError> {
-        if !self.node(to)?.answers() {
-            return Err(refused(format!("broker {to} in charge"), "it is down or paused"));
-        }
-        let index = i32::try_from(partition).unwrap_or(i32::MAX);
-        let metadata = self.metadata(&[topic.to_owned()]).await?;
-        let found = metadata
-            .topics
-            .iter()
-            .flat_map(|topic| &topic.partitions)
-            .find(|found| found.partition_index == index)
-            .ok_or_else(|| refused(format!("move the leader of {topic}-{partition}"), "no such partition"))?;
-        let before: Vec<NodeId> = found.replica_nodes.iter().map(|node| node.0).collect();
+        let before = self.replicas(topic, partition).await?.all;
         // As many replicas as before; one gives way where the new leader had none.
         let mut after = vec![to];
         after.extend(before.iter().copied().filter(|node| *node != to));
         after.truncate(before.len());
-        admin::reassign(self.any()?, topic, index, &after).await?;
-        let what = format!("that broker {to} is in sync with {topic}-{partition}");
+        self.reassign(topic, partition, &after).await?;
+        Ok(format!(
+            "Metadata of every broker names broker {to} the leader of {topic}-{partition}"
+        ))
+    }
+
+    async fn reassign(&self, topic: &str, partition: u32, replicas: &[NodeId]) -> Result<String, ClusterError> {
+        let to = *replicas
+            .first()
+            .ok_or_else(|| refused(format!("replicas of {topic}-{partition}"), "none were named"))?;
+        if !self.node(to)?.answers() {
+            return Err(refused(format!("broker {to} in charge"), "it is down or paused"));
+        }
+        let index = i32::try_from(partition).unwrap_or(i32::MAX);
+        admin::reassign(self.any()?, topic, index, replicas).await?;
+        let what = format!(
+            "that broker {} alone hold {topic}-{partition}, broker {to} in sync",
+            list(replicas)
+        );
         until(&what, || async {
-            let metadata = self.metadata(&[topic.to_owned()]).await?;
-            let found = metadata.topics.iter().flat_map(|topic| &topic.partitions);
-            let in_sync = found
-                .filter(|found| found.partition_index == index)
-                .any(|found| found.isr_nodes.iter().any(|node| node.0 == to));
-            if in_sync {
+            let now = self.replicas(topic, partition).await?;
+            let same = now.all.len() == replicas.len() && replicas.iter().all(|node| now.all.contains(node));
+            if same && now.in_sync.contains(&to) {
                 Ok(())
             } else {
-                Err(refused(what.clone(), "not yet"))
+                Err(refused(what.clone(), &format!("{now:?}")))
             }
         })
         .await?;
         self.until_led(topic, index, to).await?;
         Ok(format!(
-            "Metadata of every broker names broker {to} the leader of {topic}-{partition}"
+            "Metadata of every broker names broker {to} the leader of {topic}-{partition}, which broker {} hold",
+            list(replicas)
         ))
     }
 
@@ -239,6 +304,18 @@ impl Cluster for KafkaCluster {
                 format!("leader of {topic}-{partition}"),
                 "no such partition, or it has no leader",
             )
+        })
+    }
+
+    async fn replicas(&self, topic: &str, partition: u32) -> Result<Replicas, ClusterError> {
+        let index = i32::try_from(partition).unwrap_or(i32::MAX);
+        let metadata = self.metadata(&[topic.to_owned()]).await?;
+        let mut partitions = metadata.topics.iter().flat_map(|topic| &topic.partitions);
+        let found = partitions.find(|found| found.partition_index == index);
+        let found = found.ok_or_else(|| refused(format!("replicas of {topic}-{partition}"), "no such partition"))?;
+        Ok(Replicas {
+            all: found.replica_nodes.iter().map(|node| node.0).collect(),
+            in_sync: found.isr_nodes.iter().map(|node| node.0).collect(),
         })
     }
 

@@ -1,5 +1,7 @@
 //! Topics as Kafka is to have them: replicas, settings, and where a group's commits stand.
 
+use kafka_protocol::messages::MetadataResponse;
+
 use crate::cluster::{NodeId, TopicSpec};
 
 /// The group's commits and members.
@@ -48,6 +50,21 @@ pub(super) fn configs_of(topic: &TopicSpec, kafka: &str) -> Vec<(&'static str, S
         configs.push((name, bytes.to_string()));
     }
     configs
+}
+
+/// The first partition that has no leader, or not all of its replicas in sync, as Metadata tell it.
+pub(super) fn lacking(metadata: &MetadataResponse) -> Option<String> {
+    metadata.topics.iter().find_map(|topic| {
+        let name = topic.name.as_ref().map_or("", |name| name.as_str());
+        topic.partitions.iter().find_map(|partition| {
+            let index = partition.partition_index;
+            let (replicas, in_sync) = (partition.replica_nodes.len(), partition.isr_nodes.len());
+            if partition.leader_id.0 <= 0 {
+                return Some(format!("that nobody leads {name}-{index}"));
+            }
+            (in_sync < replicas).then(|| format!("that {in_sync} of {replicas} replicas of {name}-{index} are in sync"))
+        })
+    })
 }
 
 /// The partition of the topic of commits that holds a group: the hash that Java gives its name.

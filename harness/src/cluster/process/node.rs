@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use super::kit::Kit;
 use crate::cluster::kafka::log::Log;
-use crate::cluster::kafka::{self, Addresses, Node};
+use crate::cluster::kafka::{self, Addresses, Ended, Node};
 use crate::cluster::{ClusterError, NodeId};
 use crate::lock;
 use crate::process::{Child, Group, Spawner, Spec};
@@ -42,7 +42,7 @@ pub(super) struct Process {
 struct Life {
     group: Group,
     /// How it ended, once it has.
-    ended: watch::Receiver<Option<String>>,
+    ended: watch::Receiver<Option<Ended>>,
     /// It was told to end.
     asked: Arc<AtomicBool>,
     paused: bool,
@@ -141,11 +141,16 @@ impl Node for Process {
     }
 
     fn last_words(&self) -> Option<String> {
-        lock(&self.life).as_ref()?.ended.borrow().clone()
+        lock(&self.life)
+            .as_ref()?
+            .ended
+            .borrow()
+            .as_ref()
+            .map(|ended| ended.last_words.clone())
     }
 
     /// Returns when it is reaped.
-    async fn end(&self, signal: Signal) -> Result<(), ClusterError> {
+    async fn end(&self, signal: Signal) -> Result<Ended, ClusterError> {
         let (group, mut ended) = {
             let life = lock(&self.life);
             let life = life.as_ref().ok_or_else(|| self.down())?;
@@ -158,14 +163,12 @@ impl Node for Process {
             group.signal(Signal::SIGCONT);
         }
         let waited = tokio::time::timeout(ENDS_WITHIN, ended.wait_for(Option::is_some)).await;
-        if waited.is_err() {
-            return Err(ClusterError::TimedOut {
-                what: format!("the end of broker {} (process {})", self.id, group.pid()),
-                within: ENDS_WITHIN,
-                last_seen: format!("state {:?} after {signal}", group.state()),
-            });
-        }
-        Ok(())
+        let ended = waited.ok().and_then(Result::ok).and_then(|ended| ended.clone());
+        ended.ok_or_else(|| ClusterError::TimedOut {
+            what: format!("the end of broker {} (process {})", self.id, group.pid()),
+            within: ENDS_WITHIN,
+            last_seen: format!("state {:?} after {signal}", group.state()),
+        })
     }
 
     fn pid(&self) -> Option<u32> {
@@ -223,11 +226,14 @@ struct Attended {
 }
 
 impl Attended {
-    async fn attend(self, mut child: Child, end: watch::Sender<Option<String>>) {
+    async fn attend(self, mut child: Child, end: watch::Sender<Option<Ended>>) {
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let (_, _, status) = tokio::join!(self.log.drain(stdout), self.log.drain(stderr), child.wait());
         self.spawner.forget(&child.group);
-        let how = status.map_or_else(|cause| cause.to_string(), |status| status.to_string());
+        let (how, status) = match status {
+            Ok(status) => (status.to_string(), status.code()),
+            Err(cause) => (cause.to_string(), None),
+        };
         let last_words = format!(
             "broker {}: {how}; the last lines of its log:\n{}",
             self.id,
@@ -236,6 +242,6 @@ impl Attended {
         if !self.asked.load(Ordering::Relaxed) {
             self.died.send_replace(Some(last_words.clone()));
         }
-        end.send_replace(Some(last_words));
+        end.send_replace(Some(Ended { status, last_words }));
     }
 }

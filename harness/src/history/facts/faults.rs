@@ -37,7 +37,10 @@ impl Fault {
 
     /// Whether it strikes brokers or the network, so that the reader is cut off.
     pub fn is_outage(&self) -> bool {
-        matches!(self.kind.as_str(), "kill-broker" | "pause-broker" | "partition")
+        matches!(
+            self.kind.as_str(),
+            "kill-broker" | "roll-brokers" | "unclean-election" | "pause-broker" | "partition"
+        )
     }
 }
 

@@ -128,6 +128,15 @@ impl Log {
         log
     }
 
+    /// What is left of a log that lost its end: nothing is written to it yet, and it goes on at `end`.
+    pub(super) fn cut(gone: &Log, at: Moment, end: u64) -> Log {
+        let mut log = Log::anew(gone, at);
+        let start = gone.now().map_or(0, |bounds| bounds.start);
+        log.bounds.pop();
+        log.bounds.push(Bounds { at, start, end });
+        log
+    }
+
     pub(super) fn thin(&mut self, together: &Together<'_>) {
         together.neighbours(
             &mut self.acked,

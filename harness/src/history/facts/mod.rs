@@ -68,12 +68,14 @@ pub struct Partition {
     pub log: Log,
     /// What readers were given.
     pub reads: Reads,
-    /// What it was before its topic was deleted and created anew, the oldest first.
+    /// What it was before its topic was deleted and created anew, or lost its end, the oldest first.
     pub earlier: Vec<Partition>,
-    /// When the topic before it was deleted; absent of the first.
+    /// When the log before it came to its end; absent of the first.
     pub since: Option<Moment>,
-    /// When its topic was deleted; absent of the one that stands.
+    /// When its topic was deleted, or its end lost; absent of the one that stands.
     pub until: Option<Moment>,
+    /// Where only its end was lost: its records below this offset stand on in the log that follows.
+    pub kept: Option<u64>,
 }
 
 /// Partitions that a topic got in the run.

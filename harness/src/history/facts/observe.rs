@@ -46,6 +46,7 @@ impl Facts {
             | Event::PartitionsAdded { .. }
             | Event::TopicDeleted { .. }
             | Event::Transaction { .. }
+            | Event::LogTruncated { .. }
             | Event::Sentinel { .. } => self.observe_oracle(at, &entry.event),
             Event::Quiet => self.quiet = self.quiet.or(Some(at)),
             Event::Wire { .. }
@@ -190,8 +191,7 @@ impl Facts {
                 offsets,
             } => {
                 self.partition_mut(topic, *partition)
-                    .log
-                    .scanned(at, *from, *to, ids, offsets);
+                    .scanned(at, (*from, *to), ids, offsets);
                 self.refresh(topic, *partition, at);
             }
             Event::Targets { member, ends } => {
@@ -213,6 +213,11 @@ impl Facts {
                 ids,
                 state,
             } => self.partition_mut(topic, *partition).log.transaction(at, ids, *state),
+            Event::LogTruncated {
+                topic,
+                partition,
+                log_end,
+            } => self.log_truncated(topic, *partition, *log_end, at),
             Event::Sentinel { round, records } => {
                 let records = records
                     .iter()

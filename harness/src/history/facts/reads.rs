@@ -116,6 +116,26 @@ impl Reads {
         reads
     }
 
+    /// Of a log that lost its end, a reader has read at most what is left.
+    pub(super) fn cut(gone: &Reads, log: &Log, at: Moment, end: u64) -> Reads {
+        let reach = gone.reach.keys().map(|&life| {
+            let position = gone.position_of(life, log, true);
+            let left = Reach {
+                next_offset: position.map(|position| position.min(end)),
+                ..Reach::default()
+            };
+            (life, left)
+        });
+        let mut reads = Reads {
+            reach: reach.collect(),
+            marks: gone.marks.clone(),
+            touched: gone.touched.clone(),
+            ..Reads::default()
+        };
+        reads.mark(at, gone.position().map(|position| position.min(end)));
+        reads
+    }
+
     /// Takes in a delivery. Ids and offsets that differ in number cannot be told which belongs to which; the offsets
     /// count then, because the log says which records stand there.
     pub(super) fn delivered(&mut self, at: Moment, life: usize, delivered: &Delivered) -> Took {

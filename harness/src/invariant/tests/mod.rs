@@ -14,6 +14,7 @@ mod recreated;
 mod status_honest;
 mod told;
 mod transactions;
+mod truncated;
 
 use brokerfall_report::exception::Origin;
 use brokerfall_report::history::{ExpectedEnd, GroupChange, ProduceOutcome, Renewed, Stage};

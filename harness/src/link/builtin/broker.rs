@@ -35,8 +35,6 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 pub(super) struct Broker {
     pub(super) node: NodeId,
     pub(super) upstream: SocketAddr,
-    /// The link's own address for it.
-    pub(super) address: SocketAddr,
     gate: Mutex<Gate>,
     /// What the port does now.
     door: watch::Sender<Door>,
@@ -74,6 +72,8 @@ pub(super) struct Door {
 
 struct Gate {
     port: Arc<Port>,
+    /// Ports that it listened on before it moved. They are held, and refuse.
+    left: Vec<Arc<Port>>,
     alive: bool,
     /// It is about to die, and nobody has said that it is back: that it accepts means nothing. A broker that dies goes on
     /// accepting for a moment, and the proxy before a container's port accepts seconds before its broker does.
@@ -109,9 +109,9 @@ impl Broker {
         let broker = Broker {
             node,
             upstream,
-            address: port.address(),
             gate: Mutex::new(Gate {
                 port,
+                left: Vec::new(),
                 alive: true,
                 going: false,
                 closed: false,
@@ -178,6 +178,32 @@ impl Broker {
                 });
             }
         }
+    }
+
+    /// The link's own address for it.
+    pub(super) fn address(&self) -> SocketAddr {
+        self.gate().port.address()
+    }
+
+    /// Listens on another port from now on and refuses on the old one; connections that came there are reset. Returns the
+    /// version of the control that has it.
+    pub(super) fn move_to(&self, port: Arc<Port>) -> Result<u64, LinkError> {
+        let mut gate = self.gate();
+        if self.door.borrow().state != State::Refuses {
+            gate.port.refuse().map_err(|source| LinkError::Io {
+                what: format!("cannot make {} refuse", gate.port.address()),
+                source,
+            })?;
+            self.stoppers().clear();
+        }
+        let number = self.door.borrow().number + 1;
+        self.door.send_replace(Door {
+            state: State::Refuses,
+            number,
+        });
+        let left = std::mem::replace(&mut gate.port, port);
+        gate.left.push(left);
+        self.recompose(&mut gate, true, false)
     }
 
     /// The broker is about to die: refuse from now on.
@@ -307,7 +333,7 @@ impl Broker {
                 State::Refuses => (gate.port.refuse(), "refuse"),
             };
             done.map_err(|source| LinkError::Io {
-                what: format!("cannot make {} {what}", self.address),
+                what: format!("cannot make {} {what}", gate.port.address()),
                 source,
             })?;
             if state == State::Refuses {
@@ -346,7 +372,7 @@ impl Broker {
         match timeout(within, answers_nobody).await {
             Ok(_) => Ok(()),
             Err(_) => Err(LinkError::TimedOut {
-                what: format!("that a connect to {} gets no answer", self.address),
+                what: format!("that a connect to {} gets no answer", self.address()),
                 within,
             }),
         }
@@ -443,7 +469,7 @@ pub(super) async fn accept(shared: Arc<Shared>, broker: Arc<Broker>) {
         };
         let listener = match broker.listener() {
             Ok(listener) => listener,
-            Err(cause) => return shared.fail(format!("cannot accept on {}: {cause}", broker.address)),
+            Err(cause) => return shared.fail(format!("cannot accept on {}: {cause}", broker.address())),
         };
         loop {
             let accepted = tokio::select! {

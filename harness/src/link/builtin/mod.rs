@@ -60,6 +60,7 @@ use cure::SyncGate;
 use exchange::TopicIds;
 use group::Groups;
 use rewrite::Addresses;
+pub(crate) use rewrite::name_of;
 use rule::Rules;
 use sever::Severs;
 use tap::Taps;
@@ -80,6 +81,8 @@ pub struct LinkOptions {
     pub idle: Option<Duration>,
     /// What the jitter of delays is drawn from.
     pub seed: u64,
+    /// Readers are told names of brokers and not addresses; whoever starts them lets them resolve those.
+    pub named: bool,
 }
 
 /// A proxy in front of every broker of a cluster.
@@ -149,7 +152,10 @@ impl BuiltinLink {
             .iter()
             .zip(&ports)
             .map(|((node, _), port)| (*node, port.address()));
-        let addresses = Addresses::new(told);
+        let addresses = match options.named {
+            true => Addresses::named(told),
+            false => Addresses::new(told),
+        };
         Self::start_telling(addresses, ports, upstreams, recorder, options)
     }
 
@@ -256,17 +262,11 @@ async fn flush_often(shared: Arc<Shared>) {
 #[async_trait]
 impl Link for BuiltinLink {
     fn bootstrap(&self) -> String {
-        let addresses: Vec<String> = self
-            .shared
-            .brokers
-            .iter()
-            .map(|broker| broker.address.to_string())
-            .collect();
-        addresses.join(",")
+        self.shared.addresses.bootstrap()
     }
 
     fn address(&self, node: NodeId) -> Option<SocketAddr> {
-        self.broker(node).ok().map(|broker| broker.address)
+        self.broker(node).ok().map(|broker| broker.address())
     }
 
     async fn cut(&self, cut: Cut) -> Result<CutId, LinkError> {
@@ -325,6 +325,18 @@ impl Link for BuiltinLink {
 
     async fn broker_back(&self, node: NodeId, within: Duration) -> Result<(), LinkError> {
         self.broker(node)?.back(within).await
+    }
+
+    async fn move_address(&self, node: NodeId, tells: bool) -> Result<SocketAddr, LinkError> {
+        let broker = self.broker(node)?;
+        let port = Arc::new(ports::beside(broker.address())?);
+        let to = port.address();
+        let version = broker.move_to(port)?;
+        if tells && !self.shared.options.named {
+            self.shared.addresses.moved(node, to);
+        }
+        broker.settled(version, SETTLES_WITHIN).await?;
+        Ok(to)
     }
 
     fn arm(&self, rule: AnswerRule) -> RuleId {

@@ -2,14 +2,24 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::sync::Mutex;
 
 use kafka_protocol::messages::ResponseKind;
 use kafka_protocol::protocol::StrBytes;
 
 use crate::cluster::NodeId;
 
-/// The link's address per broker.
-pub(super) struct Addresses(HashMap<NodeId, (StrBytes, i32)>);
+/// What readers are told of each broker.
+pub(super) struct Addresses(Mutex<HashMap<NodeId, (StrBytes, i32)>>);
+
+/// The name of a broker where readers are told names: nobody else's, by RFC 2606.
+pub(crate) fn name_of(node: NodeId) -> String {
+    format!("broker-{node}.brokerfall.test")
+}
+
+fn told(host: impl std::fmt::Display, port: u16) -> (StrBytes, i32) {
+    (StrBytes::from_string(host.to_string()), port.into())
+}
 
 /// What rewriting a response came to.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -22,12 +32,32 @@ pub(super) struct Rewritten {
 
 impl Addresses {
     pub(super) fn new(addresses: impl Iterator<Item = (NodeId, SocketAddr)>) -> Self {
-        let text = |ip: std::net::IpAddr| StrBytes::from_string(ip.to_string());
-        Addresses(
-            addresses
-                .map(|(node, at)| (node, (text(at.ip()), at.port().into())))
-                .collect(),
-        )
+        Addresses(Mutex::new(
+            addresses.map(|(node, at)| (node, told(at.ip(), at.port()))).collect(),
+        ))
+    }
+
+    /// The same by name; only the ports are those of the addresses.
+    pub(super) fn named(addresses: impl Iterator<Item = (NodeId, SocketAddr)>) -> Self {
+        let named = addresses.map(|(node, at)| (node, told(name_of(node), at.port())));
+        Addresses(Mutex::new(named.collect()))
+    }
+
+    /// Readers are told another address from now on.
+    pub(super) fn moved(&self, node: NodeId, at: SocketAddr) {
+        crate::lock(&self.0).insert(node, told(at.ip(), at.port()));
+    }
+
+    /// As a client is given them: `host:port,…`, in order of node id.
+    pub(super) fn bootstrap(&self) -> String {
+        let known = crate::lock(&self.0);
+        let mut nodes: Vec<_> = known.iter().collect();
+        nodes.sort_unstable_by_key(|(node, _)| **node);
+        let addresses: Vec<String> = nodes
+            .into_iter()
+            .map(|(_, (host, port))| format!("{}:{port}", host.as_str()))
+            .collect();
+        addresses.join(",")
     }
 
     /// Rewrites every address in a response.
@@ -69,7 +99,7 @@ impl Addresses {
     }
 
     fn one(&self, node: NodeId, host: &mut StrBytes, port: &mut i32, done: &mut Rewritten) {
-        match self.0.get(&node) {
+        match crate::lock(&self.0).get(&node) {
             Some((own_host, own_port)) => {
                 if *host != *own_host || *port != *own_port {
                     *host = own_host.clone();

@@ -48,7 +48,7 @@ pub(super) async fn keep(shared: Arc<Shared>, broker: Arc<Broker>) {
 /// Stands in the way until it is dropped.
 async fn stand(shared: &Shared, broker: &Broker, door: Door) {
     let mut stoppers = Vec::new();
-    while let Ok(connected) = timeout(UNANSWERED, TcpStream::connect(broker.address)).await {
+    while let Ok(connected) = timeout(UNANSWERED, TcpStream::connect(broker.address())).await {
         let connected = connected.and_then(|stream| Ok((stream.local_addr()?, stream)));
         let Ok((from, stream)) = connected else {
             // It refuses in the meantime: this door is no longer the one that stands.
@@ -59,7 +59,7 @@ async fn stand(shared: &Shared, broker: &Broker, door: Door) {
         if stoppers.len() > MOST {
             shared.fail(format!(
                 "{} still answers connects after {MOST} that were not accepted, so it cannot leave them unanswered",
-                broker.address
+                broker.address()
             ));
             return std::future::pending().await;
         }
@@ -70,7 +70,7 @@ async fn stand(shared: &Shared, broker: &Broker, door: Door) {
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         look.tick().await;
-        for from in waiting(broker.address) {
+        for from in waiting(broker.address()) {
             if told.insert(from) {
                 shared.taps.connection("", broker.node, ConnectionChange::Unanswered);
             }

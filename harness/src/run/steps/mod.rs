@@ -57,6 +57,17 @@ pub(super) async fn carry_out(rig: Arc<Rig>) -> Result<(), RunError> {
 
 /// Starts every member. The inner error is the reader's, the outer one ours.
 async fn start(rig: &Arc<Rig>, course: &Arc<Course>) -> Result<Result<Started, HostError>, RunError> {
+    match rig.name_brokers().await {
+        Ok(None) => {}
+        Ok(Some(lacking)) => {
+            rig.recorder.record(Event::Skipped {
+                reason: format!("a reader cannot be given a hosts file of its own on this machine: {lacking}"),
+                enable: "run as root, or where user namespaces are allowed".to_owned(),
+            });
+            return Ok(Ok(Started::Skipped));
+        }
+        Err(cause) => return Ok(Err(cause)),
+    }
     let mut readers = Vec::new();
     for member in 1..=rig.plan.reader.members {
         match rig.spawn(&format!("r{member}")).await {

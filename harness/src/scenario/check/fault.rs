@@ -9,9 +9,12 @@ use super::{Check, MOST_PARTITIONS};
 use crate::cluster::{Cleanup, NodeId};
 use crate::fault::add_partitions::AddPartitions;
 use crate::fault::deny_acl::Denied;
+use crate::fault::kill_broker;
+use crate::fault::move_address::{Form, MoveAddress};
 use crate::fault::panic_callback::{How, On, PanicCallback};
 use crate::fault::partition::{Connects, Heals as HealsCut, Mode, Partition, Way};
 use crate::fault::transaction::{End, Heals, Transaction};
+use crate::fault::unclean_election::UncleanElection;
 use crate::fault::{BrokerChoice, FaultSpec};
 use crate::link::codes::{self, ANSWERABLE_APIS, ERROR_NAMES};
 
@@ -36,6 +39,12 @@ impl Check<'_> {
                 } else if kill.for_good && self.plan.cluster.brokers < 2 {
                     let text = "the only broker is gone for good (set `cluster = { brokers = 2 }`, or drop `for-good`)";
                     self.at_step(n, &["do", "kill-broker", "for-good"], text);
+                }
+                let all_stop = kill.by == kill_broker::By::Sigterm && kill.broker == BrokerChoice::All;
+                if all_stop && self.plan.cluster.brokers > 1 {
+                    let text = "brokers that are told to stop wait until others take over, and all are told (name one, or \
+                                use `roll-brokers`)";
+                    self.at_step(n, &["do", "kill-broker", "by"], text);
                 }
             }
             FaultSpec::PauseBroker(pause) => self.broker(n, &["do", "pause-broker", "broker"], &pause.broker),
@@ -107,7 +116,9 @@ impl Check<'_> {
                 self.written_before_the_start(n, "`compact-log` (it writes a record to close a segment)");
             }
             FaultSpec::Transaction(transaction) => self.transaction(n, transaction),
-            FaultSpec::PauseReader(_) | FaultSpec::KillReader(_) => {}
+            FaultSpec::MoveAddress(moved) => self.move_address(n, moved),
+            FaultSpec::UncleanElection(election) => self.unclean_election(n, election),
+            FaultSpec::RollBrokers(_) | FaultSpec::PauseReader(_) | FaultSpec::KillReader(_) => {}
         }
     }
 
@@ -178,6 +189,42 @@ impl Check<'_> {
                 has.saturating_add(1)
             );
             self.at_step(n, &["do", "add-partitions", "to"], text);
+        }
+    }
+
+    fn move_address(&self, n: usize, moved: &MoveAddress) {
+        self.broker(n, &["do", "move-address", "broker"], &moved.broker);
+        let nobody_tells = moved.broker == BrokerChoice::All || self.plan.cluster.brokers < 2;
+        if moved.form == Form::Advertised && nobody_tells {
+            let text = "no broker is left that could tell its new address to a reader (set `cluster = { brokers = 2 }` and name \
+                        one, or use `form = \"name\"`)";
+            self.at_step(n, &["do", "move-address"], text);
+        }
+    }
+
+    fn unclean_election(&self, n: usize, election: &UncleanElection) {
+        let at = |key: &'static str, text: &str| self.at_step(n, &["do", "unclean-election", key], text);
+        self.place(n, "unclean-election", election.topic.as_deref(), None);
+        if self.plan.quiet() {
+            self.at_step(n, &["do"], self.quiet_rule("`unclean-election`"));
+        }
+        if election.lost == 0 {
+            at("lost", "0 records are none (wanted 1 at least)");
+        }
+        let named = |topic: &&TopicPlan| election.topic.as_ref().is_none_or(|name| *name == topic.name);
+        let brokers = self.plan.cluster.brokers;
+        let Some(topic) = self.plan.topics.iter().find(named) else {
+            return;
+        };
+        let held = u32::try_from(topic.brokers.len()).ok().filter(|held| *held > 0);
+        let replicas = topic.replicas.or(held).unwrap_or(brokers);
+        if replicas != 2 || brokers != 3 {
+            let text = format!(
+                "{} has {replicas} replicas on {brokers} brokers (wanted 2 on 3: one that is lost, one that lacks its records, \
+                 and a broker that keeps the quorum; set `cluster = {{ brokers = 3 }}` and `replicas = 2`)",
+                quoted(&topic.name)
+            );
+            self.at_step(n, &["do", "unclean-election"], text);
         }
     }
 

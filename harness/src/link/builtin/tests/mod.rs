@@ -51,7 +51,7 @@ impl Lab {
         let brokers: Vec<_> = brokers
             .map(|(port, node)| Arc::new(Broker::new(node, upstream, port).unwrap()))
             .collect();
-        let told = brokers.iter().map(|broker| (broker.node, broker.address));
+        let told = brokers.iter().map(|broker| (broker.node, broker.address()));
         let shared = Arc::new(Shared::new(
             Addresses::new(told),
             brokers,
@@ -70,7 +70,7 @@ impl Lab {
     }
 
     fn host_and_port(&self, node: i32) -> (String, i32) {
-        let address = self.shared.brokers[usize::try_from(node - 1).unwrap()].address;
+        let address = self.shared.brokers[usize::try_from(node - 1).unwrap()].address();
         (address.ip().to_string(), address.port().into())
     }
 
