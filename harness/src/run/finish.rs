@@ -33,12 +33,13 @@ const CLAIMS: Duration = Duration::from_millis(2_500);
 const OWNERS: Duration = Duration::from_secs(2);
 
 /// Invariants whose violation a fresh object or process might cure.
-const CURABLE: [&str; 5] = [
+const CURABLE: [&str; 6] = [
     "recovers",
     "catches_up",
     "no_silent_death",
     "callback_isolated",
     "converges",
+    "group_member",
 ];
 
 /// Waits for recovery, settles, tries cures where it failed, stops the reader and looks at the log a last time.
@@ -196,15 +197,28 @@ async fn diagnose(rig: &Rig) -> Result<(), RunError> {
     Ok(())
 }
 
+/// Whether the renewed reader reads: the next record arrives, and, where a coordinator tells what its group committed, nothing
+/// is left of the backlog before it. A group gives a fresh member its partitions once the session of one that was killed is
+/// over.
 async fn cured(rig: &Rig, renewed: Renewed, round: u32) -> Result<bool, RunError> {
     rig.oracle.sentinel(round).await?;
+    let session = match rig.group {
+        Some(_) => rig.session_ms.map_or(Duration::ZERO, Duration::from_millis),
+        None => Duration::ZERO,
+    };
+    let within = rig.within() + session;
+    let drained = |facts: &Facts| facts.has_committed_sentinel(round) != Some(false);
     let worked = rig
         .recorder
-        .wait_until(rig.within(), |facts| facts.sentinel_arrived(round).then_some(()))
+        .wait_until(within, |facts| {
+            (facts.sentinel_arrived(round) && drained(facts)).then_some(())
+        })
         .await
         .is_some();
     let text = if worked {
         "the backlog drained and a new record arrived"
+    } else if rig.recorder.with(|facts| facts.sentinel_arrived(round)) {
+        "a new record arrived, and its group did not commit what stands before it within the recovery window"
     } else {
         "no new record arrived within the recovery window"
     };

@@ -18,7 +18,7 @@ use crate::fault::{FaultError, Heal, PROOF};
 use crate::history::recorder::Recorder;
 use crate::link::{Link, PROBE};
 use crate::lock;
-use crate::oracle::{Load, Oracle, OracleError};
+use crate::oracle::{GroupWatch, Load, Oracle, OracleError};
 use crate::reader::claims;
 use crate::reader::claims::poll::{Asked, Polling};
 use crate::reader::host::{HostError, ReaderProcess};
@@ -74,6 +74,7 @@ pub struct Rig {
     neutrals: Mutex<Vec<Arc<ReaderProcess>>>,
     in_force: Mutex<Vec<InForce>>,
     load: Mutex<Option<Load>>,
+    group_watch: Mutex<Option<GroupWatch>>,
     watchers: Mutex<Vec<JoinHandle<()>>>,
     leaving: Mutex<BTreeMap<String, Option<JoinHandle<()>>>>,
 }
@@ -128,6 +129,7 @@ impl Rig {
             neutrals: Mutex::new(Vec::new()),
             in_force: Mutex::new(Vec::new()),
             load: Mutex::new(None),
+            group_watch: Mutex::new(None),
             watchers: Mutex::new(Vec::new()),
             leaving: Mutex::new(BTreeMap::new()),
         }
@@ -594,6 +596,24 @@ impl Rig {
         match load {
             Some(load) => load.stop().await.map(drop),
             None => Ok(()),
+        }
+    }
+
+    /// Has the oracle ask the group's coordinator from now on, where there is a group. The mock cluster does not describe
+    /// groups.
+    pub(super) fn watch_group(&self) {
+        if let Some(group) = self.group.as_ref().filter(|_| !self.cluster.emulated()) {
+            *lock(&self.group_watch) = Some(self.oracle.watch_group(group));
+        }
+    }
+
+    /// Asks the group's coordinator no more, and returns when nothing more of it is recorded.
+    pub(super) async fn stop_watching_group(&self) {
+        let watch = lock(&self.group_watch).take();
+        if let Some(watch) = watch
+            && let Err(cause) = watch.stop().await
+        {
+            self.fail(FailureOf::Harness, crate::chain(&cause));
         }
     }
 

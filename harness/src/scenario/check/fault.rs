@@ -14,10 +14,10 @@ use crate::fault::partition::{Connects, Heals, Mode, Partition, Way};
 use crate::fault::{BrokerChoice, FaultSpec};
 use crate::link::codes::{self, ANSWERABLE_APIS, ERROR_NAMES};
 
-/// Answers that no broker gives, and what it does instead: api, code, how. From Kafka's coordinators, the old and the new
-/// (`GroupCoordinator.handleHeartbeat`, `GroupCoordinatorService.heartbeat`). To SyncGroup the old one never gives this
-/// code, the new one does.
-const NEVER_ANSWERED: [(&str, &str, &str); 1] = [(
+/// Answers that no broker gives although their like is given, and what it does instead: api, code, how. From Kafka's
+/// coordinators, the old and the new (`GroupCoordinator.handleHeartbeat`, `GroupCoordinatorService.heartbeat`). To SyncGroup
+/// the old one never gives this code, the new one does.
+const INSTEAD: [(&str, &str, &str); 1] = [(
     "Heartbeat",
     "COORDINATOR_LOAD_IN_PROGRESS",
     "while it loads the group it answers as if all were well; use JoinGroup, SyncGroup, OffsetCommit or OffsetFetch",
@@ -71,11 +71,16 @@ impl Check<'_> {
                     };
                     self.at_step(n, &["do", "answer-error", "code"], text);
                 }
-                let never = NEVER_ANSWERED
-                    .iter()
-                    .find(|(of, code, _)| (*of, *code) == (api, answer.code.as_str()));
-                if let Some((_, code, instead)) = never {
-                    let text = format!("Kafka does not answer {code} to {api} ({instead})");
+                let is_given = codes::answers(api).any(|code| code == answer.code);
+                if ANSWERABLE_APIS.contains(&api)
+                    && codes::code(&answer.code).is_some_and(|code| code != 0)
+                    && !is_given
+                {
+                    let text = format!(
+                        "Kafka does not answer {} to {api} ({})",
+                        answer.code,
+                        instead(api, &answer.code)
+                    );
                     self.at_step(n, &["do", "answer-error", "code"], text);
                 }
                 self.times(n, "answer-error", answer.times);
@@ -269,5 +274,14 @@ impl Check<'_> {
             );
             self.at_step(n, &["do", fault, "partition"], text);
         }
+    }
+}
+
+/// What is answered instead of a code that Kafka does not give.
+fn instead(api: &str, code: &str) -> String {
+    let known = INSTEAD.iter().find(|(of, never, _)| (*of, *never) == (api, code));
+    match known {
+        Some((_, _, instead)) => (*instead).to_owned(),
+        None => format!("it gives {}", codes::answers(api).collect::<Vec<_>>().join(", ")),
     }
 }
