@@ -22,6 +22,7 @@ pub mod add_partitions;
 pub mod answer_error;
 pub mod delete_segments;
 pub mod deny_acl;
+pub mod fence_member;
 pub mod kill_broker;
 pub mod kill_reader;
 pub mod move_coordinator;
@@ -64,6 +65,8 @@ pub enum FaultSpec {
     DenyAcl(deny_acl::DenyAcl),
     /// A topic is deleted and created anew.
     RecreateTopic(recreate_topic::RecreateTopic),
+    /// Another member takes a static member's name.
+    FenceMember(fence_member::FenceMember),
 }
 
 /// Which brokers a fault strikes, chosen at the moment of injection.
@@ -209,6 +212,7 @@ impl FaultSpec {
             FaultSpec::MoveCoordinator(fault) => fault,
             FaultSpec::DenyAcl(fault) => fault,
             FaultSpec::RecreateTopic(fault) => fault,
+            FaultSpec::FenceMember(fault) => fault,
         }
     }
 }

@@ -89,6 +89,7 @@ fn reader() -> Value {
             ("session", duration()),
             ("heartbeat", duration()),
             ("max-poll", duration()),
+            ("static", boolean()),
             ("options", json!({ "type": "object" })),
         ],
     )
@@ -254,6 +255,7 @@ fn fault() -> Value {
                 [("topic", text()), ("records", whole(0)), ("gap", duration())],
             ),
         ),
+        ("fence-member", table(&[], [("member", whole(1))])),
         ("deny-acl", table(&[], [("on", words::<Denied>()), ("topic", text())])),
     ])
 }

@@ -71,7 +71,8 @@ mod tests {
                 "move-leader",
                 "move-coordinator",
                 "deny-acl",
-                "recreate-topic"
+                "recreate-topic",
+                "fence-member"
             ]
         );
     }

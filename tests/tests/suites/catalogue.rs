@@ -12,7 +12,7 @@ use brokerfall_report::history::{Grade, Phase};
 use brokerfall_report::verdict::Verdict;
 
 /// Faults, partitions by mode, and the phases in which some scenario must inject them.
-const COVERED: [(&str, &[Phase]); 19] = {
+const COVERED: [(&str, &[Phase]); 20] = {
     use Phase::{CatchUp, Close, Commit, Live, Rebalance, Start};
     [
         ("kill-broker", &[Start, CatchUp, Live, Commit, Rebalance, Close]),
@@ -34,11 +34,12 @@ const COVERED: [(&str, &[Phase]); 19] = {
         ("move-coordinator", &[Live, Commit]),
         ("deny-acl", &[Start, Live]),
         ("recreate-topic", &[Live]),
+        ("fence-member", &[Live]),
     ]
 };
 
 /// What the mock cluster cannot do: the suite `process` shows that it is felt.
-const ON_KAFKA: [&str; 2] = ["deny-acl", "recreate-topic"];
+const ON_KAFKA: [&str; 3] = ["deny-acl", "recreate-topic", "fence-member"];
 
 /// Scenarios of a few seconds that have every other fault between them.
 const SHORT: [&str; 16] = [
@@ -168,6 +169,7 @@ fn each_stands_in_the_folder_of_its_fault() {
             "leadership" => has(&["move-leader", "move-coordinator"]),
             "topic" => has(&["absent-topic", "add-partitions", "recreate-topic"]),
             "acl" => has(&["deny-acl"]),
+            "group" => has(&["fence-member"]),
             "reader" => asks || has(&["pause-reader", "kill-reader"]),
             "control" => faults.is_empty() && asks,
             "incidents" => !faults.is_empty() || asks,

@@ -9,6 +9,7 @@ use super::{Check, MOST_PARTITIONS};
 use crate::cluster::NodeId;
 use crate::fault::add_partitions::AddPartitions;
 use crate::fault::deny_acl::Denied;
+use crate::fault::fence_member::FenceMember;
 use crate::fault::panic_callback::{How, On, PanicCallback};
 use crate::fault::partition::{Connects, Heals, Mode, Partition, Way};
 use crate::fault::{BrokerChoice, FaultSpec};
@@ -104,7 +105,20 @@ impl Check<'_> {
                     self.at_step(n, &["do"], self.quiet_rule("`recreate-topic`"));
                 }
             }
+            FaultSpec::FenceMember(fence) => self.fence(n, fence),
             FaultSpec::PauseReader(_) | FaultSpec::KillReader(_) => {}
+        }
+    }
+
+    /// Who is fenced is one of those that there are at the start.
+    fn fence(&self, n: usize, fence: &FenceMember) {
+        let members = self.plan.reader.members;
+        if !(1..=members).contains(&fence.member) {
+            let text = format!(
+                "there is no member {} of {members} (wanted 1 to {members})",
+                fence.member
+            );
+            self.at_step(n, &["do", "fence-member", "member"], text);
         }
     }
 
