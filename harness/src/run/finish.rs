@@ -97,7 +97,8 @@ async fn decided(rig: &Rig, within: Duration, there: impl Fn(&Facts) -> bool) {
 }
 
 fn owned_or_over(facts: &Facts) -> Option<()> {
-    (facts.unowned().is_empty() || facts.all_ended().is_some()).then_some(())
+    let owned = facts.unowned().is_empty() && !facts.may_expire();
+    (owned || facts.all_ended().is_some()).then_some(())
 }
 
 /// Writers have stopped: what the reader shows now is final.
@@ -115,11 +116,15 @@ async fn settle(rig: &Rig) -> Result<(), RunError> {
     }
     if rig.launch.info.kind == Kind::Group {
         // A member that has left says nothing of it; its partitions without an owner do. A healthy group waits for nothing
-        // here, and one that rebalances is back within its session.
+        // here, and one that rebalances is back within its session. A coordinator learns of one that is silent when its
+        // session is over.
         let session = rig.session_ms.map_or(Duration::ZERO, Duration::from_millis);
-        let _ = recorder
-            .wait_until(rig.within().max(session) + OWNERS, owned_or_over)
-            .await;
+        let limit = rig.within().max(session) + OWNERS;
+        let within = match rig.cluster.emulated() {
+            true => limit,
+            false => session + limit,
+        };
+        let _ = recorder.wait_until(within, owned_or_over).await;
     }
     for reader in rig.readers() {
         let member = reader.member();

@@ -1,6 +1,6 @@
 //! The group as its coordinator told the oracle: who was a member when, and what was committed.
 
-use brokerfall_report::history::{Event, GroupMember};
+use brokerfall_report::history::{Event, GroupChange, GroupMember};
 
 use super::thin::Together;
 use super::{Commit, Facts, Moment};
@@ -78,6 +78,34 @@ impl Facts {
         }))
     }
 
+    /// The client that the link saw join by a member id.
+    fn joined_as(&self, id: &str) -> Option<&str> {
+        let joined = |change: &GroupChange| matches!(change, GroupChange::Joined { member_id, .. } if member_id == id);
+        let mut standings = self.wire().standings.iter().rev();
+        let found = standings.find(|standing| joined(&standing.change))?;
+        Some(&found.client)
+    }
+
+    /// Whether a member that its coordinator still takes for one may be none any more: it owns something, was not heard of on
+    /// the link for a session, and records wait. A coordinator that was away gives members a new session when it is back.
+    pub fn may_expire(&self) -> bool {
+        let Some(told) = self.described().last().filter(|_| self.lag() > 0) else {
+            return false;
+        };
+        let heard = |client: &str| {
+            let standings = self
+                .wire()
+                .standings
+                .iter()
+                .filter(|standing| standing.client == client);
+            standings.map(|standing| standing.until.us).max()
+        };
+        let is_silent =
+            |client: &str| heard(client).is_none_or(|us| us.saturating_add(self.session_us()) <= self.now().us);
+        let mut owners = told.members.iter().filter(|member| !member.owns.is_empty());
+        owners.any(|member| is_silent(&member.client))
+    }
+
     pub(super) fn observe_coordinator(&mut self, at: Moment, event: &Event) {
         match event {
             Event::GroupDescribed {
@@ -85,12 +113,21 @@ impl Facts {
                 state,
                 members,
                 ..
-            } => self.coordinated.described.push(Described {
-                at,
-                coordinator: *coordinator,
-                state: state.clone(),
-                members: members.clone(),
-            }),
+            } => {
+                let mut members = members.clone();
+                // Of a static member whose name another one took, Kafka goes on telling the client id of the one before.
+                for member in &mut members {
+                    if let Some(client) = self.joined_as(&member.member_id) {
+                        member.client = client.to_owned();
+                    }
+                }
+                self.coordinated.described.push(Described {
+                    at,
+                    coordinator: *coordinator,
+                    state: state.clone(),
+                    members,
+                });
+            }
             Event::CommitsTold { group, offsets } => {
                 let commits = offsets.iter().map(|end| Commit {
                     at,

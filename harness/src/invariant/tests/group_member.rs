@@ -127,6 +127,38 @@ fn partition_that_goes_from_one_member_to_another_has_one_owner_at_a_time() {
     assert!(facts.unowned().is_empty());
 }
 
+/// After a coordinator's restart a member that is gone counts as one for a session more.
+#[test]
+fn member_that_is_silent_while_records_wait_may_expire() {
+    let of = |alive_ms, read_to| {
+        let entries = history! { plan(Kind::Group);
+            0 => spawned("r1"), 10 => synced("r1"), 15 => described("Stable", &[("r1", true)]), 20 => produced(1, 10),
+            30 => delivered(1, read_to), alive_ms => group("r1", GroupChange::Alive { generation: 1 }), 9000 => QUIET,
+        };
+        facts(&entries).may_expire()
+    };
+    assert!(of(1000, 5));
+    assert!(!of(4000, 5), "it was heard of within the session of 6 s");
+    assert!(!of(1000, 10), "nothing waits");
+}
+
+/// Kafka keeps the client id of a static member whose name another one took; the link saw who joined by the new id.
+#[test]
+fn static_member_is_who_joined_by_its_id() {
+    let joined = group(
+        "n1",
+        GroupChange::Joined {
+            generation: 1,
+            member_id: "r1-id".into(),
+        },
+    );
+    let entries = history! { plan(Kind::Group);
+        0 => spawned("r1"), 5 => synced("r1"), 10 => joined, 20 => described("Stable", &[("r1", true)]), 30 => FIXED,
+    };
+    let facts = facts(&entries);
+    assert_eq!(facts.owners(facts.end())[&(TOPIC, 0)][0].client, "n1");
+}
+
 #[test]
 fn other_kinds_have_no_group() {
     assert!(matches!(
