@@ -10,7 +10,7 @@ use brokerfall_report::verdict::{FailureKind, Outcome};
 
 use super::progress::{alive, behind, spans};
 use super::{held, not_applicable, of_kind, seconds, undecided, violated};
-use crate::history::facts::{Facts, Life, Owned};
+use crate::history::facts::{Facts, HowEnded, Life, Owned};
 
 pub(super) fn judge(facts: &Facts) -> Outcome {
     if facts.kind() != Kind::Group {
@@ -79,7 +79,9 @@ pub(super) fn judge(facts: &Facts) -> Outcome {
 }
 
 /// When at least one reader was there that had started or shown itself to the group, and had not ended: of one that has
-/// there is no member to miss, and how it ended is what `no_silent_death` judges.
+/// there is no member to miss, and how it ended is what `no_silent_death` judges. Where the coordinator was asked, only an
+/// honest end or that of the process counts: a group that is empty while its reader calls itself well is what `group_member`
+/// is for.
 fn reading(facts: &Facts) -> Vec<(u64, u64)> {
     let from = |life: &Life| {
         let shown = facts
@@ -90,7 +92,8 @@ fn reading(facts: &Facts) -> Vec<(u64, u64)> {
             .map(|standing| standing.at.us);
         [life.started.map(|at| at.us), shown].into_iter().flatten().min()
     };
-    alive(facts, from, |_| true)
+    let was_asked = !facts.described().is_empty();
+    alive(facts, from, |ended| !was_asked || ended.how != HowEnded::Silent)
 }
 
 /// Records that waited at some time between `from` and `to`.

@@ -98,7 +98,9 @@ async fn decided(rig: &Rig, within: Duration, there: impl Fn(&Facts) -> bool) {
 
 fn owned_or_over(facts: &Facts) -> Option<()> {
     let owned = facts.unowned().is_empty() && !facts.may_expire();
-    (owned || facts.all_ended().is_some()).then_some(())
+    // Of one that has ended without a word the coordinator is still to tell.
+    let is_over = |how| how != HowEnded::Silent || facts.described().is_empty();
+    (owned || facts.all_ended().is_some_and(|ended| is_over(ended.how))).then_some(())
 }
 
 /// Writers have stopped: what the reader shows now is final.

@@ -127,6 +127,27 @@ fn partition_that_goes_from_one_member_to_another_has_one_owner_at_a_time() {
     assert!(facts.unowned().is_empty());
 }
 
+/// Incident 3: consume came back, the process lives, the group is empty and nothing is told.
+#[test]
+fn silent_end_leaves_a_member_to_miss_by_the_coordinators_word_and_an_honest_one_does_not() {
+    let of = |end: brokerfall_report::history::Event, fatal: brokerfall_report::history::Event| {
+        history! { plan(Kind::Group);
+            0 => spawned("r1"), 5 => described("Stable", &[("r1", true)]), 10 => synced("r1"), 20 => produced(1, 10),
+            30 => delivered(1, 5), 40 => fatal, 50 => end, 500 => described("Empty", &[]), 20_000 => FIXED,
+        }
+    };
+    let silent = of(returned(None), heartbeat("running", Claims::default()));
+    assert_violated(
+        "group_member",
+        "with 5 records to read (limit 6.0 s); at last broker 1 told 0 members",
+        &silent,
+    );
+    assert_held(
+        "group_member",
+        &of(status("failed"), error(Origin::Reader, true, "a.B")),
+    );
+}
+
 /// After a coordinator's restart a member that is gone counts as one for a session more.
 #[test]
 fn member_that_is_silent_while_records_wait_may_expire() {
