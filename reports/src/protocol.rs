@@ -143,6 +143,10 @@ pub struct Start {
     /// Longest time between two polls of a group member, milliseconds; absent means the library's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_poll_ms: Option<u64>,
+    /// `group.instance.id` of a static member (KIP-345); absent of a dynamic one. Only for adapters that have
+    /// [`STATIC_MEMBER`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group_instance_id: Option<String>,
     /// A private folder for local state that outlives a restart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state_dir: Option<String>,
@@ -489,6 +493,9 @@ pub struct Done {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub elapsed_ms: Option<f64>,
 }
+
+/// The capability of an adapter whose reader can be a static member of its group.
+pub const STATIC_MEMBER: &str = "static-member";
 
 /// Capability: records carry offsets.
 pub const RECORDS_OFFSETS: &str = "records.offsets";

@@ -43,7 +43,7 @@ class AiokafkaAdapter(brokerfall_adapter.AsyncAdapter):
     library = brokerfall_adapter.version_of("aiokafka")
     client = library
     kinds = ("group", "assign")
-    capabilities = ("arm_callback.delay", "commit", "rebalanced", "records.ids", "records.offsets", "restart")
+    capabilities = ("arm_callback.delay", "commit", "rebalanced", "records.ids", "records.offsets", "restart", "static-member")
 
     def __init__(self):
         self._consumer = None
@@ -61,6 +61,7 @@ class AiokafkaAdapter(brokerfall_adapter.AsyncAdapter):
             # "Autocommit every second", as the example there has it.
             "auto_commit_interval_ms": 1000,
             **{name: start[ours] for ours, name in TIMEOUTS.items() if ours in start},
+            **({"group_instance_id": start["group_instance_id"]} if "group_instance_id" in start else {}),
             **start.get("options", {}),
         }
         self.auto_commit = options.get("enable_auto_commit", True)

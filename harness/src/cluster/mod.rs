@@ -277,6 +277,15 @@ pub trait Cluster: Send + Sync {
     /// As for [`Cluster::move_leader`].
     async fn move_coordinator(&self, group: &str, to: NodeId) -> Result<String, ClusterError>;
 
+    /// Takes a static member that is gone out of its group, so that its partitions need not wait for the end of its session.
+    /// A member that is no more the one of that id stays, and is as good as gone.
+    ///
+    /// # Errors
+    /// [`ClusterError::Refused`] where the cluster knows no static members, or refuses it.
+    async fn expel(&self, group: &str, instance: &str, _member_id: &str) -> Result<String, ClusterError> {
+        Err(self.cannot(format!("take {instance} out of group {group}")))
+    }
+
     /// Node ids that Metadata on a direct listener names, in order: those of brokers that are up.
     ///
     /// # Errors

@@ -23,6 +23,7 @@ pub mod answer_error;
 pub mod compact_log;
 pub mod delete_segments;
 pub mod deny_acl;
+pub mod fence_member;
 pub mod kill_broker;
 pub mod kill_reader;
 pub mod move_address;
@@ -79,6 +80,8 @@ pub enum FaultSpec {
     UncleanElection(unclean_election::UncleanElection),
     /// A broker is reached at another address.
     MoveAddress(move_address::MoveAddress),
+    /// Another member takes a static member's name.
+    FenceMember(fence_member::FenceMember),
 }
 
 /// Which brokers a fault strikes, chosen at the moment of injection.
@@ -229,6 +232,7 @@ impl FaultSpec {
             FaultSpec::RollBrokers(fault) => fault,
             FaultSpec::UncleanElection(fault) => fault,
             FaultSpec::MoveAddress(fault) => fault,
+            FaultSpec::FenceMember(fault) => fault,
         }
     }
 }

@@ -1,7 +1,8 @@
 //! `commit_not_ahead`: no owed record below a committed offset is undelivered.
 //!
 //! Records are flushed before each commit, so that what the link saw committed must have been reported by then; one
-//! second is given to the two clocks and pipes.
+//! second is given to the two clocks and pipes. On Kafka the group's coordinator is asked, too, so that a commit counts that
+//! the link could not see; and no commit may lie beyond the end of the log.
 
 use brokerfall_report::protocol::Kind;
 use brokerfall_report::verdict::{FailureKind, Outcome};
@@ -11,12 +12,22 @@ use crate::history::facts::Facts;
 
 const SLACK_US: u64 = 1_000_000;
 
+// Who told of a commit.
+const ON_WIRE: &str = "on the wire";
+const OWN_WORD: &str = "by its own word";
+const COORDINATORS: &str = "by its coordinator's word";
+
 pub(super) fn judge(facts: &Facts) -> Outcome {
     if facts.kind() != Kind::Group {
         return not_applicable("a consumer group");
     }
     let end = facts.end();
-    let commits: Vec<_> = facts.commits().iter().filter(|commit| commit.at.n < end.n).collect();
+    let commits = facts
+        .commits()
+        .iter()
+        .map(|commit| (commit, if commit.on_wire { ON_WIRE } else { OWN_WORD }));
+    let told = facts.told_commits().iter().map(|commit| (commit, COORDINATORS));
+    let commits: Vec<_> = commits.chain(told).filter(|(commit, _)| commit.at.n < end.n).collect();
     if commits.is_empty() {
         return undecided("no commit was seen before the reader was told to stop");
     }
@@ -32,15 +43,15 @@ pub(super) fn judge(facts: &Facts) -> Outcome {
         let from = given.owed_from();
         let mut commits: Vec<_> = commits
             .iter()
-            .filter(|c| c.topic == topic && c.partition == partition && of.stood(c.at))
+            .filter(|(c, _)| c.topic == topic && c.partition == partition && of.stood(c.at))
             .collect();
-        commits.sort_by_key(|commit| commit.at.us);
+        commits.sort_by_key(|(commit, _)| commit.at.us);
         let mut given_by_then = given.by_time();
         let mut struck_keys = given.struck_keys();
         // What lies below an earlier commit was checked with it, when less had been delivered.
         let mut checked = from;
         let was_cut = facts.was_cut(topic, partition, of);
-        for commit in commits {
+        for (commit, by) in commits {
             if commit.offset <= checked {
                 continue;
             }
@@ -48,6 +59,15 @@ pub(super) fn judge(facts: &Facts) -> Outcome {
             // Whoever has been given nothing of it cannot know yet that the log lost its end: it commits what it had read.
             if was_cut && by_then.is_empty() {
                 continue;
+            }
+            // Whoever starts from there finds nothing at that offset, and is put somewhere else. The end may be told late.
+            let log_end = of.log.now().map_or(u64::MAX, |bounds| bounds.end);
+            if commit.offset > log_end {
+                let text = format!(
+                    "{} committed offset {} of {topic}-{partition} ({by}), whose log ends at {log_end}",
+                    commit.member, commit.offset
+                );
+                return of_kind(violated(vec![commit.at.n], text), FailureKind::Silent, None);
             }
             let mut ahead: Vec<(u64, u64)> = Vec::new();
             for (a, b) in of.log.acked_between(checked, commit.offset - 1) {
@@ -70,14 +90,9 @@ pub(super) fn judge(facts: &Facts) -> Outcome {
             checked = commit.offset;
             if !ahead.is_empty() {
                 let text = format!(
-                    "{} committed offset {} of {topic}-{partition} ({}) while ids {} were not delivered",
+                    "{} committed offset {} of {topic}-{partition} ({by}) while ids {} were not delivered",
                     commit.member,
                     commit.offset,
-                    if commit.on_wire {
-                        "on the wire"
-                    } else {
-                        "by its own word"
-                    },
                     runs_text(&ahead)
                 );
                 return of_kind(violated(vec![commit.at.n], text), FailureKind::Silent, None);
@@ -85,5 +100,6 @@ pub(super) fn judge(facts: &Facts) -> Outcome {
         }
     }
     let left_out = facts.wire().committed - facts.commits().len() as u64;
-    held(format!("{} commits", commits.len() as u64 + left_out))
+    let seen = commits.iter().filter(|(_, by)| *by != COORDINATORS).count() as u64;
+    held(format!("{} commits", seen + left_out))
 }

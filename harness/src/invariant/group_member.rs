@@ -1,5 +1,6 @@
 //! `group_member`: with the path open and records to read, a partition is never as long as the larger of session timeout
-//! and recovery window without a stable member that owns it, nor with two. Read from the wire.
+//! and recovery window without a stable member that owns it, nor with two. On Kafka that is what the group's coordinator
+//! told the oracle, elsewhere what the wire showed.
 //!
 //! Records count as waiting when the log went on past where the reader stood at the beginning of that time: a reader
 //! that has left its group and reads by hand gets them, and the group does not know.
@@ -9,16 +10,19 @@ use brokerfall_report::verdict::{FailureKind, Outcome};
 
 use super::progress::{alive, behind, spans};
 use super::{held, not_applicable, of_kind, seconds, undecided, violated};
-use crate::history::facts::{Facts, Life, Owned};
+use crate::history::facts::{Facts, HowEnded, Life, Owned};
 
 pub(super) fn judge(facts: &Facts) -> Outcome {
     if facts.kind() != Kind::Group {
         return not_applicable("a consumer group");
     }
     let end = facts.end();
-    if !facts.wire().standings.iter().any(|standing| standing.at.n < end.n) {
+    let told = facts.described().iter().rfind(|told| told.at.n < end.n);
+    if told.is_none() && !facts.wire().standings.iter().any(|standing| standing.at.n < end.n) {
         return undecided("no group traffic was seen on the link");
     }
+    // What the coordinator told last, for a sentence.
+    let at_last = told.map_or_else(String::new, |told| format!("; at last {}", told.text()));
     let limit_us = facts.session_us().max(facts.within_us());
     let limit = seconds(limit_us);
     let owners = facts.owners(end);
@@ -60,24 +64,24 @@ pub(super) fn judge(facts: &Facts) -> Outcome {
     }
     if !texts.is_empty() {
         let last = facts.wire().standings.iter().rfind(|standing| standing.at.n < end.n);
-        events.extend(last.map(|standing| standing.at.n));
+        events.extend(told.map(|told| told.at.n).or(last.map(|standing| standing.at.n)));
         return of_kind(
-            violated(events, texts.join("; ")),
+            violated(events, texts.join("; ") + &at_last),
             FailureKind::Silent,
             Some(behind(facts)),
         );
     }
-    if longest_us == 0 {
-        return held("");
-    }
-    held(format!(
-        "longest without a member: {} (limit {limit})",
-        seconds(longest_us)
-    ))
+    let longest = match longest_us {
+        0 => String::new(),
+        longest_us => format!("longest without a member: {} (limit {limit})", seconds(longest_us)),
+    };
+    held((longest + &at_last).trim_start_matches("; "))
 }
 
 /// When at least one reader was there that had started or shown itself to the group, and had not ended: of one that has
-/// there is no member to miss, and how it ended is what `no_silent_death` judges.
+/// there is no member to miss, and how it ended is what `no_silent_death` judges. Where the coordinator was asked, only an
+/// honest end or that of the process counts: a group that is empty while its reader calls itself well is what `group_member`
+/// is for.
 fn reading(facts: &Facts) -> Vec<(u64, u64)> {
     let from = |life: &Life| {
         let shown = facts
@@ -88,7 +92,8 @@ fn reading(facts: &Facts) -> Vec<(u64, u64)> {
             .map(|standing| standing.at.us);
         [life.started.map(|at| at.us), shown].into_iter().flatten().min()
     };
-    alive(facts, from, |_| true)
+    let was_asked = !facts.described().is_empty();
+    alive(facts, from, |ended| !was_asked || ended.how != HowEnded::Silent)
 }
 
 /// Records that waited at some time between `from` and `to`.

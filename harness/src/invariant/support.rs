@@ -488,6 +488,37 @@ pub(crate) fn gone(client: &str) -> Event {
     )
 }
 
+/// The group as its coordinator tells it: each member owns the one partition, or none.
+pub(crate) fn described(state: &str, members: &[(&str, bool)]) -> Event {
+    let members = members.iter().map(|(client, owns)| GroupMember {
+        member_id: format!("{client}-id"),
+        client: (*client).into(),
+        instance: None,
+        owns: Vec::from_iter(owns.then(|| TopicPartition {
+            topic: TOPIC.into(),
+            partition: 0,
+        })),
+    });
+    Event::GroupDescribed {
+        group: "g".into(),
+        coordinator: 1,
+        state: state.into(),
+        members: members.collect(),
+    }
+}
+
+/// The one partition's commit as its coordinator tells it.
+pub(crate) fn commit_told(offset: u64) -> Event {
+    Event::CommitsTold {
+        group: "g".into(),
+        offsets: vec![LogEnd {
+            topic: TOPIC.into(),
+            partition: 0,
+            offset,
+        }],
+    }
+}
+
 pub(crate) fn wire_commit(offset: u64) -> Event {
     Event::WireCommit {
         client: "r1".into(),

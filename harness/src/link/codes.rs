@@ -29,19 +29,245 @@ pub static API_NAMES: LazyLock<Vec<(i16, String)>> = LazyLock::new(|| {
         .collect()
 });
 
-/// Apis whose answers a rule of the link can turn into errors.
-pub const ANSWERABLE_APIS: [&str; 10] = [
-    "Fetch",
-    "ListOffsets",
-    "Metadata",
-    "OffsetCommit",
-    "OffsetFetch",
-    "FindCoordinator",
-    "JoinGroup",
-    "Heartbeat",
-    "LeaveGroup",
-    "SyncGroup",
+/// Apis whose answers a rule of the link can turn into errors, and the error codes that brokers give or gave to each.
+///
+/// From Kafka 4.1.0 and 3.9: the comments on `FetchResponse` and its like, both group coordinators (`GroupCoordinator`,
+/// `GroupCoordinatorService`, `GroupMetadataManager`), `KafkaApis` and `SaslServerAuthenticator`.
+const ANSWERED: [(&str, &[&str]); 15] = [
+    (
+        "Fetch",
+        &[
+            "OFFSET_OUT_OF_RANGE",
+            "CORRUPT_MESSAGE",
+            "UNKNOWN_TOPIC_OR_PARTITION",
+            "NOT_LEADER_OR_FOLLOWER",
+            "REPLICA_NOT_AVAILABLE",
+            "TOPIC_AUTHORIZATION_FAILED",
+            "KAFKA_STORAGE_ERROR",
+            "FENCED_LEADER_EPOCH",
+            "UNKNOWN_LEADER_EPOCH",
+            "UNSUPPORTED_COMPRESSION_TYPE",
+            "UNSUPPORTED_VERSION",
+            "OFFSET_NOT_AVAILABLE",
+            "OFFSET_MOVED_TO_TIERED_STORAGE",
+            "UNKNOWN_TOPIC_ID",
+            "INCONSISTENT_TOPIC_ID",
+            "FETCH_SESSION_ID_NOT_FOUND",
+            "INVALID_FETCH_SESSION_EPOCH",
+            "FETCH_SESSION_TOPIC_ID_ERROR",
+        ],
+    ),
+    (
+        "ListOffsets",
+        &[
+            "UNKNOWN_TOPIC_OR_PARTITION",
+            "LEADER_NOT_AVAILABLE",
+            "NOT_LEADER_OR_FOLLOWER",
+            "REPLICA_NOT_AVAILABLE",
+            "TOPIC_AUTHORIZATION_FAILED",
+            "INVALID_REQUEST",
+            "UNSUPPORTED_VERSION",
+            "UNSUPPORTED_FOR_MESSAGE_FORMAT",
+            "KAFKA_STORAGE_ERROR",
+            "FENCED_LEADER_EPOCH",
+            "UNKNOWN_LEADER_EPOCH",
+            "OFFSET_NOT_AVAILABLE",
+        ],
+    ),
+    (
+        "Metadata",
+        &[
+            "UNKNOWN_TOPIC_OR_PARTITION",
+            "LEADER_NOT_AVAILABLE",
+            "REPLICA_NOT_AVAILABLE",
+            "LISTENER_NOT_FOUND",
+            "INVALID_TOPIC_EXCEPTION",
+            "INVALID_REPLICATION_FACTOR",
+            "TOPIC_AUTHORIZATION_FAILED",
+            "UNKNOWN_TOPIC_ID",
+        ],
+    ),
+    (
+        "OffsetCommit",
+        &[
+            "UNKNOWN_TOPIC_OR_PARTITION",
+            "UNKNOWN_TOPIC_ID",
+            "REQUEST_TIMED_OUT",
+            "OFFSET_METADATA_TOO_LARGE",
+            "COORDINATOR_LOAD_IN_PROGRESS",
+            "COORDINATOR_NOT_AVAILABLE",
+            "NOT_COORDINATOR",
+            "INVALID_GROUP_ID",
+            "ILLEGAL_GENERATION",
+            "UNKNOWN_MEMBER_ID",
+            "REBALANCE_IN_PROGRESS",
+            "INVALID_COMMIT_OFFSET_SIZE",
+            "TOPIC_AUTHORIZATION_FAILED",
+            "GROUP_AUTHORIZATION_FAILED",
+            "GROUP_ID_NOT_FOUND",
+            "FENCED_INSTANCE_ID",
+            "STALE_MEMBER_EPOCH",
+            "UNSUPPORTED_VERSION",
+        ],
+    ),
+    (
+        "OffsetFetch",
+        &[
+            "UNKNOWN_TOPIC_OR_PARTITION",
+            "UNKNOWN_TOPIC_ID",
+            "COORDINATOR_LOAD_IN_PROGRESS",
+            "COORDINATOR_NOT_AVAILABLE",
+            "NOT_COORDINATOR",
+            "INVALID_GROUP_ID",
+            "ILLEGAL_GENERATION",
+            "UNKNOWN_MEMBER_ID",
+            "TOPIC_AUTHORIZATION_FAILED",
+            "GROUP_AUTHORIZATION_FAILED",
+            "GROUP_ID_NOT_FOUND",
+            "UNSTABLE_OFFSET_COMMIT",
+            "STALE_MEMBER_EPOCH",
+            "UNSUPPORTED_VERSION",
+        ],
+    ),
+    (
+        "FindCoordinator",
+        &[
+            "COORDINATOR_LOAD_IN_PROGRESS",
+            "COORDINATOR_NOT_AVAILABLE",
+            "INVALID_GROUP_ID",
+            "INVALID_REQUEST",
+            "GROUP_AUTHORIZATION_FAILED",
+            "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+        ],
+    ),
+    (
+        "JoinGroup",
+        &[
+            "COORDINATOR_LOAD_IN_PROGRESS",
+            "COORDINATOR_NOT_AVAILABLE",
+            "NOT_COORDINATOR",
+            "INCONSISTENT_GROUP_PROTOCOL",
+            "INVALID_GROUP_ID",
+            "UNKNOWN_MEMBER_ID",
+            "INVALID_SESSION_TIMEOUT",
+            "REBALANCE_IN_PROGRESS",
+            "GROUP_AUTHORIZATION_FAILED",
+            "MEMBER_ID_REQUIRED",
+            "GROUP_MAX_SIZE_REACHED",
+            "FENCED_INSTANCE_ID",
+            "UNSUPPORTED_VERSION",
+        ],
+    ),
+    (
+        "Heartbeat",
+        &[
+            "COORDINATOR_NOT_AVAILABLE",
+            "NOT_COORDINATOR",
+            "INVALID_GROUP_ID",
+            "ILLEGAL_GENERATION",
+            "UNKNOWN_MEMBER_ID",
+            "REBALANCE_IN_PROGRESS",
+            "GROUP_AUTHORIZATION_FAILED",
+            "FENCED_INSTANCE_ID",
+            "UNSUPPORTED_VERSION",
+        ],
+    ),
+    (
+        "LeaveGroup",
+        &[
+            "COORDINATOR_LOAD_IN_PROGRESS",
+            "COORDINATOR_NOT_AVAILABLE",
+            "NOT_COORDINATOR",
+            "INVALID_GROUP_ID",
+            "UNKNOWN_MEMBER_ID",
+            "GROUP_AUTHORIZATION_FAILED",
+            "FENCED_INSTANCE_ID",
+        ],
+    ),
+    (
+        "SyncGroup",
+        &[
+            "COORDINATOR_LOAD_IN_PROGRESS",
+            "COORDINATOR_NOT_AVAILABLE",
+            "NOT_COORDINATOR",
+            "INCONSISTENT_GROUP_PROTOCOL",
+            "INVALID_GROUP_ID",
+            "ILLEGAL_GENERATION",
+            "UNKNOWN_MEMBER_ID",
+            "REBALANCE_IN_PROGRESS",
+            "GROUP_AUTHORIZATION_FAILED",
+            "FENCED_INSTANCE_ID",
+            "UNSUPPORTED_VERSION",
+        ],
+    ),
+    (
+        "ConsumerGroupHeartbeat",
+        &[
+            "COORDINATOR_LOAD_IN_PROGRESS",
+            "COORDINATOR_NOT_AVAILABLE",
+            "NOT_COORDINATOR",
+            "INVALID_REQUEST",
+            "UNKNOWN_MEMBER_ID",
+            "FENCED_MEMBER_EPOCH",
+            "FENCED_INSTANCE_ID",
+            "UNRELEASED_INSTANCE_ID",
+            "UNSUPPORTED_ASSIGNOR",
+            "UNSUPPORTED_VERSION",
+            "GROUP_ID_NOT_FOUND",
+            "GROUP_MAX_SIZE_REACHED",
+            "GROUP_AUTHORIZATION_FAILED",
+            "TOPIC_AUTHORIZATION_FAILED",
+            "INVALID_REGULAR_EXPRESSION",
+        ],
+    ),
+    (
+        "OffsetForLeaderEpoch",
+        &[
+            "UNKNOWN_TOPIC_OR_PARTITION",
+            "NOT_LEADER_OR_FOLLOWER",
+            "REPLICA_NOT_AVAILABLE",
+            "TOPIC_AUTHORIZATION_FAILED",
+            "KAFKA_STORAGE_ERROR",
+            "FENCED_LEADER_EPOCH",
+            "UNKNOWN_LEADER_EPOCH",
+        ],
+    ),
+    ("ApiVersions", &["UNSUPPORTED_VERSION", "INVALID_REQUEST"]),
+    ("SaslHandshake", &["UNSUPPORTED_SASL_MECHANISM", "ILLEGAL_SASL_STATE"]),
+    (
+        "SaslAuthenticate",
+        &["SASL_AUTHENTICATION_FAILED", "ILLEGAL_SASL_STATE"],
+    ),
 ];
+
+/// What went wrong in a broker in a way that it has no code for; it may be answered to anything.
+const ANYWHERE: &str = "UNKNOWN_SERVER_ERROR";
+
+/// Apis whose answers a rule of the link can turn into errors.
+pub const ANSWERABLE_APIS: [&str; ANSWERED.len()] = {
+    let mut apis = [""; ANSWERED.len()];
+    let mut i = 0;
+    // A `for` cannot stand in a constant.
+    while i < apis.len() {
+        apis[i] = ANSWERED[i].0;
+        i += 1;
+    }
+    apis
+};
+
+/// The error codes that brokers give to an api; empty for one that is not in [`ANSWERABLE_APIS`].
+///
+/// ```
+/// use brokerfall::link::codes;
+/// assert!(codes::answers("Heartbeat").any(|code| code == "REBALANCE_IN_PROGRESS"));
+/// assert!(!codes::answers("Heartbeat").any(|code| code == "OFFSET_OUT_OF_RANGE"));
+/// ```
+pub fn answers(api: &str) -> impl Iterator<Item = &'static str> {
+    let known = ANSWERED.iter().find(|(known, _)| *known == api);
+    known
+        .into_iter()
+        .flat_map(|(_, codes)| codes.iter().copied().chain([ANYWHERE]))
+}
 
 /// The name of an error code; [`UNKNOWN_CODE`] for one that the protocol does not know.
 ///
@@ -141,7 +367,11 @@ mod tests {
         }
         for api in ANSWERABLE_APIS {
             assert!(api_key(api).is_some(), "{api}");
+            for code_of_it in answers(api) {
+                assert!(code(code_of_it).is_some_and(|code| code != 0), "{api} {code_of_it}");
+            }
         }
+        assert_eq!(answers("Produce").count(), 0);
     }
 
     #[test]

@@ -14,6 +14,7 @@
 //! Deliberately not here: when to write (the quiet rule is the run loop's), and what any of it means (`invariant`).
 
 mod error;
+mod group;
 mod load;
 mod nodes;
 mod read;
@@ -29,6 +30,7 @@ use std::time::Duration;
 use brokerfall_report::history::{Event, LogEnd, SentinelRecord, TopicInfo};
 
 pub use self::error::OracleError;
+pub use self::group::GroupWatch;
 pub use self::load::{Load, LoadTotals};
 use self::nodes::Nodes;
 pub use self::read::Scan;

@@ -11,6 +11,7 @@ use kafka_protocol::messages::offset_fetch_request::OffsetFetchRequestTopic;
 use kafka_protocol::messages::{BrokerId, FetchRequest, GroupId, ListOffsetsRequest, OffsetFetchRequest};
 use kafka_protocol::protocol::StrBytes;
 
+use super::group::committed;
 use super::nodes::Lane;
 use super::{Marker, OracleError, PartitionKey, Shared, records};
 use crate::cluster::direct::{self, Coordinated};
@@ -212,21 +213,7 @@ impl Shared {
                 code,
             });
         }
-        let mut committed = Vec::new();
-        for topic in &answer.topics {
-            for partition in &topic.partitions {
-                // -1 stands for "none".
-                if let Ok(offset) = u64::try_from(partition.committed_offset) {
-                    committed.push(LogEnd {
-                        topic: topic.name.0.as_str().to_owned(),
-                        partition: u32::try_from(partition.partition_index).unwrap_or(u32::MAX),
-                        offset,
-                    });
-                }
-            }
-        }
-        committed.sort_by(|a, b| (&a.topic, a.partition).cmp(&(&b.topic, b.partition)));
-        Ok(committed)
+        Ok(committed(&answer))
     }
 
     fn check(&self, api: &'static str, key: &PartitionKey, code: i16) -> Result<(), OracleError> {

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use brokerfall_report::history::Declares;
-use brokerfall_report::protocol::{Kind, RECORDS_IDS, RECORDS_OFFSETS, STATE};
+use brokerfall_report::protocol::{Kind, RECORDS_IDS, RECORDS_OFFSETS, STATE, STATIC_MEMBER};
 use serde::{Deserialize, Serialize};
 
 use super::claims::Claim;
@@ -16,8 +16,8 @@ use super::validate::{ARM_CALLBACK, ARM_CALLBACK_DELAY, holds};
 use crate::scenario::duration;
 
 /// Every capability of adapter protocol v1: the optional events and commands by name, and the optional parts of
-/// `records` and `heartbeat`, and whether local state is kept.
-pub const CAPABILITIES: [&str; 18] = [
+/// `records` and `heartbeat`, whether local state is kept, and whether members can be static.
+pub const CAPABILITIES: [&str; 19] = [
     "rebalanced",
     "reset",
     "committed",
@@ -36,6 +36,7 @@ pub const CAPABILITIES: [&str; 18] = [
     RECORDS_IDS,
     "heartbeat.positions",
     STATE,
+    STATIC_MEMBER,
 ];
 
 /// Kinds of cluster that a manifest can name.

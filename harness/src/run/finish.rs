@@ -33,12 +33,13 @@ const CLAIMS: Duration = Duration::from_millis(2_500);
 const OWNERS: Duration = Duration::from_secs(2);
 
 /// Invariants whose violation a fresh object or process might cure.
-const CURABLE: [&str; 5] = [
+const CURABLE: [&str; 6] = [
     "recovers",
     "catches_up",
     "no_silent_death",
     "callback_isolated",
     "converges",
+    "group_member",
 ];
 
 /// Waits for recovery, settles, tries cures where it failed, stops the reader and looks at the log a last time.
@@ -99,7 +100,10 @@ async fn decided(rig: &Rig, within: Duration, there: impl Fn(&Facts) -> bool) {
 }
 
 fn owned_or_over(facts: &Facts) -> Option<()> {
-    (facts.unowned().is_empty() || facts.all_ended().is_some()).then_some(())
+    let owned = facts.unowned().is_empty() && !facts.may_expire();
+    // Of one that has ended without a word the coordinator is still to tell.
+    let is_over = |how| how != HowEnded::Silent || facts.described().is_empty();
+    (owned || facts.all_ended().is_some_and(|ended| is_over(ended.how))).then_some(())
 }
 
 /// Writers have stopped: what the reader shows now is final.
@@ -117,11 +121,15 @@ async fn settle(rig: &Rig) -> Result<(), RunError> {
     }
     if rig.launch.info.kind == Kind::Group {
         // A member that has left says nothing of it; its partitions without an owner do. A healthy group waits for nothing
-        // here, and one that rebalances is back within its session.
+        // here, and one that rebalances is back within its session. A coordinator learns of one that is silent when its
+        // session is over.
         let session = rig.session_ms.map_or(Duration::ZERO, Duration::from_millis);
-        let _ = recorder
-            .wait_until(rig.within().max(session) + OWNERS, owned_or_over)
-            .await;
+        let limit = rig.within().max(session) + OWNERS;
+        let within = match rig.cluster.emulated() {
+            true => limit,
+            false => session + limit,
+        };
+        let _ = recorder.wait_until(within, owned_or_over).await;
     }
     for reader in rig.readers() {
         let member = reader.member();
@@ -199,15 +207,28 @@ async fn diagnose(rig: &Rig) -> Result<(), RunError> {
     Ok(())
 }
 
+/// Whether the renewed reader reads: the next record arrives, and, where a coordinator tells what its group committed, nothing
+/// is left of the backlog before it. A group gives a fresh member its partitions once the session of one that was killed is
+/// over.
 async fn cured(rig: &Rig, renewed: Renewed, round: u32) -> Result<bool, RunError> {
     rig.oracle.sentinel(round).await?;
+    let session = match rig.group {
+        Some(_) => rig.session_ms.map_or(Duration::ZERO, Duration::from_millis),
+        None => Duration::ZERO,
+    };
+    let within = rig.within() + session;
+    let drained = |facts: &Facts| facts.has_committed_sentinel(round) != Some(false);
     let worked = rig
         .recorder
-        .wait_until(rig.within(), |facts| facts.sentinel_arrived(round).then_some(()))
+        .wait_until(within, |facts| {
+            (facts.sentinel_arrived(round) && drained(facts)).then_some(())
+        })
         .await
         .is_some();
     let text = if worked {
         "the backlog drained and a new record arrived"
+    } else if rig.recorder.with(|facts| facts.sentinel_arrived(round)) {
+        "a new record arrived, and its group did not commit what stands before it within the recovery window"
     } else {
         "no new record arrived within the recovery window"
     };

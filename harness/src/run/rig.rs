@@ -20,7 +20,7 @@ use crate::history::recorder::Recorder;
 use crate::link::builtin::name_of;
 use crate::link::{Link, PROBE};
 use crate::lock;
-use crate::oracle::{Load, Oracle, OracleError};
+use crate::oracle::{GroupWatch, Load, Oracle, OracleError};
 use crate::process::Hosts;
 use crate::reader::claims;
 use crate::reader::claims::poll::{Asked, Polling};
@@ -79,6 +79,7 @@ pub struct Rig {
     neutrals: Mutex<Vec<Arc<ReaderProcess>>>,
     in_force: Mutex<Vec<InForce>>,
     load: Mutex<Option<Load>>,
+    group_watch: Mutex<Option<GroupWatch>>,
     watchers: Mutex<Vec<JoinHandle<()>>>,
     leaving: Mutex<BTreeMap<String, Option<JoinHandle<()>>>>,
 }
@@ -134,6 +135,7 @@ impl Rig {
             neutrals: Mutex::new(Vec::new()),
             in_force: Mutex::new(Vec::new()),
             load: Mutex::new(None),
+            group_watch: Mutex::new(None),
             watchers: Mutex::new(Vec::new()),
             leaving: Mutex::new(BTreeMap::new()),
         }
@@ -213,12 +215,12 @@ impl Rig {
 
     /// Starts a neutral member (`n1`, `n2`, …): the bundled reference reader, in the group of the reader under test. It
     /// reads along and is not judged. It takes the assignor that the group was last seen to use on the link, because
-    /// members of one group must agree on it.
+    /// members of one group must agree on it. With an `instance` it is a static member of that name.
     ///
     /// # Errors
     /// [`FaultError::NotProven`] when the plan's reader is in no group, or the neutral member cannot join one of that
     /// assignor; [`FaultError::Host`] when its process does not start.
-    pub async fn join_neutral(&self) -> Result<Arc<ReaderProcess>, FaultError> {
+    pub async fn join_neutral(&self, instance: Option<&str>) -> Result<Arc<ReaderProcess>, FaultError> {
         let not_proven = |seen: String| FaultError::NotProven {
             what: "that a neutral member joined".to_owned(),
             seen,
@@ -232,8 +234,9 @@ impl Rig {
         let assignor = self.link.assignor(group);
         let option = |assignor: &String| ("partition.assignment.strategy".to_owned(), assignor.as_str().into());
         let options = assignor.iter().map(option).collect();
+        let instance = instance.map(str::to_owned);
         let done = reader
-            .ask(self.start_command(&member, Kind::Group, options), PROOF)
+            .ask(self.start_command(&member, Kind::Group, instance, options), PROOF)
             .await?;
         if done.ok {
             return Ok(reader);
@@ -368,7 +371,13 @@ impl Rig {
     }
 
     /// What a member is told to start. Partitions are those that it can see now.
-    fn start_command(&self, member: &str, kind: Kind, options: BTreeMap<String, serde_json::Value>) -> Command {
+    fn start_command(
+        &self,
+        member: &str,
+        kind: Kind,
+        instance: Option<String>,
+        options: BTreeMap<String, serde_json::Value>,
+    ) -> Command {
         let reader = &self.plan.reader;
         Command::Start(Start {
             bootstrap: self.link.bootstrap(),
@@ -390,9 +399,15 @@ impl Rig {
             session_ms: self.session_ms,
             heartbeat_ms: reader.heartbeat.map(millis),
             max_poll_ms: reader.max_poll.map(millis),
+            group_instance_id: instance,
             state_dir: Some(self.state_folder(member).to_string_lossy().into_owned()),
             options,
         })
+    }
+
+    /// The name that a member of the reader keeps over its lives, where the plan wants static members.
+    pub fn instance_of(&self, member: &str) -> Option<String> {
+        (self.plan.is_static() && self.group.is_some()).then(|| format!("static-{member}"))
     }
 
     fn state_folder(&self, member: &str) -> PathBuf {
@@ -405,7 +420,8 @@ impl Rig {
     /// When the oracle or the process fails. A start call that the library refuses is no error here: it is in the answer.
     pub async fn start(&self, reader: &ReaderProcess, within: Duration) -> Result<Done, FaultError> {
         self.oracle.targets(reader.member()).await?;
-        let command = self.start_command(reader.member(), self.launch.info.kind, self.plan.reader.options.clone());
+        let (member, kind) = (reader.member(), self.launch.info.kind);
+        let command = self.start_command(member, kind, self.instance_of(member), self.plan.reader.options.clone());
         Ok(reader.ask(command, within).await?)
     }
 
@@ -688,6 +704,24 @@ impl Rig {
         match load {
             Some(load) => load.stop().await.map(drop),
             None => Ok(()),
+        }
+    }
+
+    /// Has the oracle ask the group's coordinator from now on, where there is a group. The mock cluster does not describe
+    /// groups.
+    pub(super) fn watch_group(&self) {
+        if let Some(group) = self.group.as_ref().filter(|_| !self.cluster.emulated()) {
+            *lock(&self.group_watch) = Some(self.oracle.watch_group(group));
+        }
+    }
+
+    /// Asks the group's coordinator no more, and returns when nothing more of it is recorded.
+    pub(super) async fn stop_watching_group(&self) {
+        let watch = lock(&self.group_watch).take();
+        if let Some(watch) = watch
+            && let Err(cause) = watch.stop().await
+        {
+            self.fail(FailureOf::Harness, crate::chain(&cause));
         }
     }
 

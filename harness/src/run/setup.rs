@@ -209,6 +209,7 @@ pub(crate) async fn down(rig: &Rig) {
     }
     rig.stop_watching();
     rig.stop_asking().await;
+    rig.stop_watching_group().await;
     // The link first: its ports go with the cluster, to the next run.
     rig.link.shutdown().await;
     rig.lease.end().await;

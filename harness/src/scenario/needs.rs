@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use brokerfall_report::history::{ExpectedEnd, Phase};
-use brokerfall_report::protocol::{Kind, Reset, STATE, Times};
+use brokerfall_report::protocol::{Kind, Reset, STATE, STATIC_MEMBER, Times};
 
 use super::plan::{Action, Ask, InFlight, Joiner, Plan, ReaderPlan, State, When};
 use super::words::{GROUP_APIS, is_authorization};
@@ -81,6 +81,8 @@ pub enum Need {
     CutInResponse,
     /// A throttle to so many bytes a second.
     Throttle(u64),
+    /// Members that keep their place in the group by a name of their own (KIP-345).
+    StaticMember,
     /// The bundled `reference-group`, beside the reader under test.
     NeutralMember,
     /// The reader is a process of its own, which signals can reach.
@@ -184,6 +186,10 @@ impl Need {
                 "the mock cluster knows no ACLs".into(),
                 "use the fault `answer-error`, or run with --cluster process",
             ),
+            Need::StaticMember => (
+                "the mock cluster takes a static member for a dynamic one".into(),
+                "use the fault `answer-error`, or run with --cluster process",
+            ),
             _ => return None,
         };
         Some(Unmet {
@@ -197,6 +203,7 @@ impl Need {
         match self {
             Need::Callback(_) => Some(ARM_CALLBACK),
             Need::Delay => Some(ARM_CALLBACK_DELAY),
+            Need::StaticMember => Some(STATIC_MEMBER),
             Need::Command(command) => Some(command),
             _ => None,
         }
@@ -216,7 +223,9 @@ impl Plan {
         [Kind::Table, Kind::Group, Kind::Assign]
             .into_iter()
             .filter(|kind| self.reader.kind.is_none_or(|named| named == *kind))
-            .filter(|kind| *kind == Kind::Group || (self.reader.members == 1 && !self.sets_session()))
+            .filter(|kind| {
+                *kind == Kind::Group || (self.reader.members == 1 && !self.sets_session() && !self.reader.is_static)
+            })
             .filter(|kind| *kind == Kind::Group || !matches!(self.phase, Phase::Commit | Phase::Rebalance))
             .filter(|kind| self.steps.iter().all(|step| serves(*kind, &step.action)))
             .filter(|kind| self.steps.iter().all(|step| can_meet(*kind, &step.when)))
@@ -255,6 +264,7 @@ impl Plan {
                     FaultSpec::MoveLeader(_) => needs.push(Need::MoveLeader),
                     FaultSpec::MoveCoordinator(_) => needs.push(Need::MoveCoordinator),
                     FaultSpec::DenyAcl(_) => needs.push(Need::DenyRead),
+                    FaultSpec::FenceMember(_) => needs.push(Need::NeutralMember),
                     FaultSpec::RecreateTopic(_) => needs.push(Need::RecreateTopic),
                     FaultSpec::Transaction(_) => needs.push(Need::Transactions),
                     FaultSpec::CompactLog(_) => needs.push(Need::Compaction),
@@ -278,6 +288,9 @@ impl Plan {
         }
         if changing_members {
             needs.push(Need::Members);
+        }
+        if self.is_static() {
+            needs.push(Need::StaticMember);
         }
         if self.sets_session() {
             needs.push(Need::Session);
@@ -317,6 +330,11 @@ impl Plan {
         needs.iter().filter_map(|need| need.unmet_by_link(link)).collect()
     }
 
+    /// Whether members have names that they keep: only such a one can lose its name to another.
+    pub fn is_static(&self) -> bool {
+        self.reader.is_static || self.faults().any(|fault| matches!(fault, FaultSpec::FenceMember(_)))
+    }
+
     /// Whether it sets what only a group member has.
     fn sets_session(&self) -> bool {
         let ReaderPlan {
@@ -354,7 +372,7 @@ impl Plan {
         let terminal = self.reader.reset == Reset::None
             || self.faults().any(|fault| match fault {
                 FaultSpec::AnswerError(answer) => is_authorization(&answer.code),
-                FaultSpec::DenyAcl(_) => true,
+                FaultSpec::DenyAcl(_) | FaultSpec::FenceMember(_) => true,
                 FaultSpec::PanicCallback(panic) => is_upset(panic),
                 _ => false,
             });
@@ -455,7 +473,7 @@ fn serves(kind: Kind, action: &Action) -> bool {
                 let group_api = partition.api.as_deref().is_some_and(|api| GROUP_APIS.contains(&api));
                 kind == Kind::Group || !group_api
             }
-            FaultSpec::MoveCoordinator(_) => kind == Kind::Group,
+            FaultSpec::MoveCoordinator(_) | FaultSpec::FenceMember(_) => kind == Kind::Group,
             FaultSpec::DenyAcl(deny) => kind == Kind::Group || deny.on != Denied::Group,
             // A table's keys belong to their partitions: its topic keeps the number that it has.
             FaultSpec::AddPartitions(_) => kind != Kind::Table,

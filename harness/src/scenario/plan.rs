@@ -71,6 +71,8 @@ pub struct ReaderPlan {
     pub heartbeat: Option<Duration>,
     /// How long it may take between two polls before it counts as dead.
     pub max_poll: Option<Duration>,
+    /// Its members are static ones of their group (KIP-345).
+    pub is_static: bool,
     /// Options passed on to the adapter.
     pub options: BTreeMap<String, serde_json::Value>,
 }

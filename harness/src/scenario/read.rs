@@ -150,6 +150,7 @@ fn reader(section: Option<Section<'_>>) -> Option<ReaderPlan> {
     let session = section.length("session", None);
     let heartbeat = section.length("heartbeat", None);
     let max_poll = section.length("max-poll", None);
+    let is_static = section.or("static", false);
     let options = section.or("options", BTreeMap::new());
     section.done();
     Some(ReaderPlan {
@@ -160,6 +161,7 @@ fn reader(section: Option<Section<'_>>) -> Option<ReaderPlan> {
         session,
         heartbeat,
         max_poll,
+        is_static: is_static?,
         options: options?,
     })
 }

@@ -95,6 +95,7 @@ fn reader() -> Value {
             ("session", duration()),
             ("heartbeat", duration()),
             ("max-poll", duration()),
+            ("static", boolean()),
             ("options", json!({ "type": "object" })),
         ],
     )
@@ -299,6 +300,7 @@ fn fault() -> Value {
                 [("topic", text()), ("lost", whole(1)), ("records", whole(0))],
             ),
         ),
+        ("fence-member", table(&[], [("member", whole(1))])),
         ("deny-acl", table(&[], [("on", words::<Denied>()), ("topic", text())])),
     ])
 }

@@ -33,12 +33,13 @@ pub const INVARIANTS: [&str; ALL.len()] = {
 };
 
 /// Apis that only a group member uses.
-pub const GROUP_APIS: [&str; 7] = [
+pub const GROUP_APIS: [&str; 8] = [
     "FindCoordinator",
     "JoinGroup",
     "SyncGroup",
     "Heartbeat",
     "LeaveGroup",
+    "ConsumerGroupHeartbeat",
     "OffsetCommit",
     "OffsetFetch",
 ];
@@ -75,7 +76,8 @@ mod tests {
                 "compact-log",
                 "roll-brokers",
                 "unclean-election",
-                "move-address"
+                "move-address",
+                "fence-member"
             ]
         );
     }

@@ -49,6 +49,9 @@ impl Plan {
                 reader.insert(key.into(), length(given));
             }
         }
+        if self.reader.is_static {
+            reader.insert("static".into(), true.into());
+        }
         if !self.reader.options.is_empty() {
             reader.insert("options".into(), value(&self.reader.options)?);
         }

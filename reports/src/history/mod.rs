@@ -412,6 +412,24 @@ pub enum Event {
         /// The broker; -1 for none.
         node: i32,
     },
+    /// A group as its coordinator describes it to the oracle; told anew when that changes.
+    GroupDescribed {
+        /// Group.
+        group: String,
+        /// The broker that told it.
+        coordinator: i32,
+        /// Its word for the group's state, such as `Stable` or `Empty`.
+        state: String,
+        /// Those that it holds for members.
+        members: Vec<GroupMember>,
+    },
+    /// Where a group's commits stand, as its coordinator tells the oracle; only of partitions where that changed.
+    CommitsTold {
+        /// Group.
+        group: String,
+        /// Committed offset per partition: the next one to read.
+        offsets: Vec<LogEnd>,
+    },
     /// The emulated cluster did what a real one would not; the run is void.
     Deviation {
         /// What it did.
@@ -628,6 +646,20 @@ pub enum GroupChange {
         /// `LeaveGroup`, or the error code's name.
         how: String,
     },
+}
+
+/// A member of a group, as its coordinator describes it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupMember {
+    /// Member id that the coordinator gave.
+    pub member_id: String,
+    /// `client.id`.
+    pub client: String,
+    /// `group.instance.id` of a static member.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance: Option<String>,
+    /// Partitions that it owns; none while the group rebalances.
+    pub owns: Vec<TopicPartition>,
 }
 
 /// What a broker is in charge of.

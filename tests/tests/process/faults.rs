@@ -21,7 +21,7 @@ const TRIES: u32 = 3;
 const TRUTH: &str = include_str!("../../data/ground-truth-kafka.toml");
 
 /// Runs scenarios on the bundled reference readers, two at a time; runs that the machine starves are tried again.
-fn runs(scenarios: &[&str], readers: &[&str]) -> Vec<RunReport> {
+pub(super) fn runs(scenarios: &[&str], readers: &[&str]) -> Vec<RunReport> {
     let mut runs: BTreeMap<(String, String), RunReport> = BTreeMap::new();
     for _ in 0..TRIES {
         let starved = |run: &RunReport| run.voids.iter().any(|void| void.whose == VoidWhose::Machine);
@@ -66,7 +66,7 @@ fn report(scenarios: &[&str], readers: &[&str]) -> Report {
 }
 
 /// What the run says in short, for a failing test: its files are gone by then.
-fn told(run: &RunReport) -> String {
+pub(super) fn told(run: &RunReport) -> String {
     let proofs = run.evidence.iter().flat_map(|one| &one.proofs);
     let proofs: Vec<&str> = proofs.map(|proof| proof.text.as_str()).collect();
     let raised = run.exceptions.iter().map(|seen| seen.exception.label());
@@ -82,7 +82,7 @@ fn told(run: &RunReport) -> String {
 }
 
 /// Every run ended so, and every fault of it was really done by Kafka, felt, and healed.
-fn assert_felt(runs: &[RunReport], verdict: impl Fn(&RunReport) -> Verdict) {
+pub(super) fn assert_felt(runs: &[RunReport], verdict: impl Fn(&RunReport) -> Verdict) {
     for run in runs {
         assert_eq!(run.verdict, verdict(run), "{}", told(run));
         assert!(!run.evidence.is_empty(), "{}", told(run));
@@ -108,7 +108,7 @@ fn assert_passed_and_felt(runs: &[RunReport], kind: &str) {
 }
 
 /// Types that ended the reader and reached its caller, and their codes' names.
-fn fatal(run: &RunReport) -> Vec<String> {
+pub(super) fn fatal(run: &RunReport) -> Vec<String> {
     let fatal = run
         .exceptions
         .iter()

@@ -8,6 +8,7 @@
 
 mod cluster;
 mod faults;
+mod groups;
 mod machine;
 #[path = "../truth/mod.rs"]
 mod truth;

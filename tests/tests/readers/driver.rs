@@ -305,6 +305,7 @@ pub(crate) fn start(kind: Kind, cluster: &Cluster) -> Start {
         session_ms: (kind == Kind::Group).then_some(6_000),
         heartbeat_ms: None,
         max_poll_ms: None,
+        group_instance_id: None,
         state_dir: Some(cluster.state.path().to_string_lossy().into_owned()),
         options: Default::default(),
     }

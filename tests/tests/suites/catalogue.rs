@@ -12,7 +12,7 @@ use brokerfall_report::history::{Grade, Phase};
 use brokerfall_report::verdict::Verdict;
 
 /// Faults, partitions by mode, and the phases in which some scenario must inject them.
-const COVERED: [(&str, &[Phase]); 24] = {
+const COVERED: [(&str, &[Phase]); 25] = {
     use Phase::{CatchUp, Close, Commit, Live, Rebalance, Start};
     [
         ("kill-broker", &[Start, CatchUp, Live, Commit, Rebalance, Close]),
@@ -39,13 +39,15 @@ const COVERED: [(&str, &[Phase]); 24] = {
         ("roll-brokers", &[Live]),
         ("unclean-election", &[Live]),
         ("move-address", &[Live]),
+        ("fence-member", &[Live]),
     ]
 };
 
 /// What the mock cluster cannot do: the suite `process` shows that it is felt.
-const ON_KAFKA: [&str; 6] = [
+const ON_KAFKA: [&str; 7] = [
     "compact-log",
     "deny-acl",
+    "fence-member",
     "recreate-topic",
     "roll-brokers",
     "transaction",
@@ -184,6 +186,7 @@ fn each_stands_in_the_folder_of_its_fault() {
             "transaction" => has(&["transaction"]),
             "compaction" => has(&["compact-log"]),
             "address" => has(&["move-address"]),
+            "group" => has(&["fence-member"]),
             "reader" => asks || has(&["pause-reader", "kill-reader"]),
             "control" => faults.is_empty() && asks,
             "incidents" => !faults.is_empty() || asks,

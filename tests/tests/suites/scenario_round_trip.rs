@@ -162,21 +162,16 @@ fn answer(kind: Kind) -> impl Strategy<Value = AnswerError> {
         .into_iter()
         .filter(|api| kind == Kind::Group || !words::GROUP_APIS.contains(api))
         .collect();
-    let codes: Vec<String> = codes::ERROR_NAMES
-        .iter()
-        .filter(|(code, _)| *code != 0)
-        .map(|(_, name)| name.clone())
-        .collect();
+    let codes = |api| (Just(api), select(codes::answers(api).collect::<Vec<_>>()));
     (
-        select(apis),
-        select(codes),
+        select(apis).prop_flat_map(codes),
         maybe(Just(TOPIC)),
         maybe(0..PARTITIONS),
         times(),
     )
-        .prop_map(|(api, code, topic, partition, times)| AnswerError {
+        .prop_map(|((api, code), topic, partition, times)| AnswerError {
             api: api.to_owned(),
-            code,
+            code: code.to_owned(),
             topic: topic.map(str::to_owned),
             partition,
             times,
@@ -420,8 +415,8 @@ fn reader(kind: Kind) -> impl Strategy<Value = ReaderPlan> {
     let reset = select(vec![Reset::Earliest, Reset::Latest, Reset::None]);
     // A session is longer than its heartbeats, and a max-poll no shorter than its session.
     let timeouts = (maybe((length(), 2u32..5)), maybe(length()));
-    (any::<bool>(), 1u32..4, reset, isolation, timeouts, options()).prop_map(
-        move |(named, members, reset, isolation, (session, max_poll), options)| ReaderPlan {
+    (any::<[bool; 2]>(), 1u32..4, reset, isolation, timeouts, options()).prop_map(
+        move |([named, is_static], members, reset, isolation, (session, max_poll), options)| ReaderPlan {
             kind: named.then_some(kind),
             members: if kind == Kind::Group { members } else { 1 },
             reset,
@@ -433,6 +428,7 @@ fn reader(kind: Kind) -> impl Strategy<Value = ReaderPlan> {
             max_poll: max_poll
                 .filter(|_| kind == Kind::Group)
                 .map(|max_poll| session.map_or(max_poll, |(heartbeat, times)| max_poll.max(heartbeat * times))),
+            is_static: is_static && kind == Kind::Group,
             options,
         },
     )

@@ -75,6 +75,7 @@ pub(super) mod code {
     pub(crate) const UNKNOWN_TOPIC_OR_PARTITION: i16 = 3;
     pub(crate) const UNKNOWN_MEMBER_ID: i16 = 25;
     pub(crate) const TOPIC_ALREADY_EXISTS: i16 = 36;
+    pub(crate) const FENCED_INSTANCE_ID: i16 = 82;
     pub(crate) const INVALID_REPLICA_ASSIGNMENT: i16 = 39;
 }
 
@@ -279,29 +280,42 @@ pub(super) async fn end_group(coordinator: SocketAddr, group: &str) -> Result<()
         .groups
         .iter()
         .flat_map(|group| &group.members)
-        .map(|member| {
-            MemberIdentity::default()
-                .with_member_id(member.member_id.clone())
-                .with_group_instance_id(member.group_instance_id.clone())
-        })
+        .map(|known| member(&known.member_id, known.group_instance_id.as_deref()))
         .collect();
     if !members.is_empty() {
-        let request = LeaveGroupRequest::default()
-            .with_group_id(group_id(group))
-            .with_members(members);
-        let answer = ask(coordinator, "LeaveGroup", version::LEAVE_GROUP, &request).await?;
-        let command = || format!("have the members of group {group} leave");
-        check(command, answer.error_code, &[])?;
-        answer
-            .members
-            .iter()
-            .try_for_each(|member| check(command, member.error_code, &[code::UNKNOWN_MEMBER_ID]))?;
+        leave(coordinator, group, members).await?;
     }
     let request = DeleteGroupsRequest::default().with_groups_names(vec![group_id(group)]);
     let answer = ask(coordinator, "DeleteGroups", version::DELETE_GROUPS, &request).await?;
     let command = || format!("delete group {group}");
     let deleted = answer.results.first().ok_or_else(|| nothing(command()))?;
     check(command, deleted.error_code, &[code::GROUP_ID_NOT_FOUND])
+}
+
+/// A member as LeaveGroup names it.
+pub(super) fn member(id: &str, instance: Option<&str>) -> MemberIdentity {
+    MemberIdentity::default()
+        .with_member_id(text(id))
+        .with_group_instance_id(instance.map(text))
+}
+
+/// Has members leave their group; those that it does not know, or that others have taken the name of, are as good as gone.
+/// Asks its coordinator.
+pub(super) async fn leave(
+    coordinator: SocketAddr,
+    group: &str,
+    members: Vec<MemberIdentity>,
+) -> Result<(), ClusterError> {
+    let request = LeaveGroupRequest::default()
+        .with_group_id(group_id(group))
+        .with_members(members);
+    let answer = ask(coordinator, "LeaveGroup", version::LEAVE_GROUP, &request).await?;
+    let command = || format!("have members of group {group} leave");
+    check(command, answer.error_code, &[])?;
+    answer.members.iter().try_for_each(|member| {
+        let gone = [code::UNKNOWN_MEMBER_ID, code::FENCED_INSTANCE_ID];
+        check(command, member.error_code, &gone)
+    })
 }
 
 /// Writes one record to a partition, acknowledged by every in-sync replica, and returns its offset. Asks the leader.

@@ -293,6 +293,14 @@ impl Cluster for KafkaCluster {
         ))
     }
 
+    async fn expel(&self, group: &str, instance: &str, member_id: &str) -> Result<String, ClusterError> {
+        let coordinator = self.node(self.coordinator(group).await?)?.addresses().oracle;
+        admin::leave(coordinator, group, vec![admin::member(member_id, Some(instance))]).await?;
+        Ok(format!(
+            "its coordinator took member {member_id} ({instance:?}) out of group {group}"
+        ))
+    }
+
     async fn members(&self) -> Result<Vec<NodeId>, ClusterError> {
         Ok(brokers_of(&self.metadata(&[]).await?))
     }

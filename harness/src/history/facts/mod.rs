@@ -7,12 +7,14 @@
 //! ```text
 //! oracle events -> Log (per partition)      reader events -> Life (per reader object), Reads (per partition)
 //! fault events  -> Faults, the path         link events   -> Wire
+//!                                           coordinators  -> Coordinated
 //! ```
 //!
 //! Runs and changes are kept, not events, so that memory follows what happened and not how often it was told; what a
 //! long run tells while nothing happens is put together (`thin`).
 //! Deliberately not here: any judgement (that is `invariant`).
 
+mod coordinated;
 mod faults;
 mod incarnations;
 mod life;
@@ -39,6 +41,7 @@ use brokerfall_report::exception::{Exception, Origin};
 use brokerfall_report::history::{FailureOf, LogEnd, Opened, Phase, Proof, Renewed, SentinelRecord, Stage};
 use brokerfall_report::protocol::{CallbackCall, Done, Hello, ResetCause};
 
+pub use coordinated::Described;
 pub use faults::{Fault, Faults};
 pub use life::{Claimed, Ended, Exit, HowEnded, Life, Usage, shown};
 pub(crate) use log::not_tombstone;
@@ -248,6 +251,7 @@ pub struct Facts {
     asked: Vec<Asked>,
     snapshots: Vec<Snapshot>,
     wire: Wire,
+    coordinated: coordinated::Coordinated,
     added: Vec<Added>,
     neutrals: BTreeSet<String>,
     excuses: Vec<Excuse>,

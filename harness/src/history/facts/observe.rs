@@ -55,6 +55,7 @@ impl Facts {
             | Event::WireGroup { .. }
             | Event::WireCommit { .. }
             | Event::WireTold { .. } => self.observe_wire(at, &entry.event),
+            Event::GroupDescribed { .. } | Event::CommitsTold { .. } => self.observe_coordinator(at, &entry.event),
             Event::Reader {
                 member,
                 inc,
@@ -503,6 +504,7 @@ fn stirs(event: &Event) -> bool {
         | Event::Wire { .. }
         | Event::WireConnection { .. }
         | Event::WireCommit { .. }
+        | Event::CommitsTold { .. }
         | Event::WireGroup {
             change: GroupChange::Alive { .. },
             ..

@@ -8,13 +8,14 @@ use super::thin::APART_US;
 use super::{Answer, Commit, Connection, Excuse, Facts, Moment, Standing, Told, Window};
 
 /// Error codes after which a position may go back: the log is not what the reader thought, or the group moves.
-const EXCUSING_CODES: [&str; 6] = [
+const EXCUSING_CODES: [&str; 7] = [
     "OFFSET_OUT_OF_RANGE",
     "FENCED_LEADER_EPOCH",
     "UNKNOWN_LEADER_EPOCH",
     "UNKNOWN_MEMBER_ID",
     "ILLEGAL_GENERATION",
     "REBALANCE_IN_PROGRESS",
+    "FENCED_MEMBER_EPOCH",
 ];
 
 impl Facts {

@@ -1,4 +1,4 @@
-//! Who owned which partition of the group, as the wire told.
+//! Who owned which partition of the group, as its coordinator told; as the wire told where no coordinator was asked.
 
 use std::collections::BTreeMap;
 
@@ -38,9 +38,51 @@ impl Facts {
             .map_or(SESSION_US, |ms| ms.saturating_mul(1000))
     }
 
-    /// Who owned each partition when, before `until`: from its SyncGroup until it leaves, joins anew or is not heard of
-    /// for a session.
+    /// Who owned each partition when, before `until`.
     pub fn owners(&self, until: Moment) -> BTreeMap<(&str, u32), Vec<Owned>> {
+        match self.described().first() {
+            Some(first) if first.at.n < until.n => self.owners_told(until),
+            _ => self.owners_seen(until),
+        }
+    }
+
+    /// By its coordinator's word: from when it first told that a member owns it to when it first told otherwise.
+    fn owners_told(&self, until: Moment) -> BTreeMap<(&str, u32), Vec<Owned>> {
+        let mut owners: BTreeMap<(&str, u32), Vec<Owned>> = BTreeMap::new();
+        // The events in which each member, by the id that the coordinator gave it, was last told to own something.
+        let mut described = self.described().iter().filter(|told| told.at.n < until.n).peekable();
+        let mut open: BTreeMap<(&str, &str, u32), (u64, u64)> = BTreeMap::new();
+        while let Some(told) = described.next() {
+            let to_us = described.peek().map_or(until.us, |next| next.at.us);
+            let mut still = BTreeMap::new();
+            for member in &told.members {
+                for owned in &member.owns {
+                    let place = (owned.topic.as_str(), owned.partition);
+                    let key = (member.member_id.as_str(), place.0, place.1);
+                    let (event, from_us) = open.get(&key).copied().unwrap_or((told.at.n, told.at.us));
+                    still.insert(key, (event, from_us));
+                    let all = owners.entry(place).or_default();
+                    match all
+                        .iter_mut()
+                        .find(|one| one.event == event && one.client == member.client)
+                    {
+                        Some(one) => one.to_us = to_us,
+                        None => all.push(Owned {
+                            client: member.client.clone(),
+                            event,
+                            from_us,
+                            to_us,
+                        }),
+                    }
+                }
+            }
+            open = still;
+        }
+        owners
+    }
+
+    /// By the link's: from a member's SyncGroup until it leaves, joins anew or is not heard of for a session.
+    fn owners_seen(&self, until: Moment) -> BTreeMap<(&str, u32), Vec<Owned>> {
         let session_us = self.session_us();
         let mut now: BTreeMap<&str, Now<'_>> = BTreeMap::new();
         let mut owners: BTreeMap<(&str, u32), Vec<Owned>> = BTreeMap::new();
@@ -76,10 +118,11 @@ impl Facts {
         owners
     }
 
-    /// Partitions of the plan that no member of the group owns now; none for kinds without a group, and none before the
-    /// wire showed a group at all.
+    /// Partitions of the plan that no member of the group owns now; none for kinds without a group, and none before
+    /// anything showed a group at all.
     pub fn unowned(&self) -> Vec<(String, u32)> {
-        if self.kind() != Kind::Group || self.wire().standings.is_empty() {
+        let is_shown = !self.wire().standings.is_empty() || !self.described().is_empty();
+        if self.kind() != Kind::Group || !is_shown {
             return Vec::new();
         }
         let now = Moment {

@@ -179,6 +179,7 @@ impl Facts {
             ),
             add("connections", once(&self.wire.connections)),
             add("commits", once(&self.wire.commits)),
+            add("commits told", once(&self.coordinated.commits)),
             add("standings", once(&self.wire.standings)),
             add("error codes", once(&self.wire.answers)),
             add("claims", self.lives.iter().map(|life| &life.claims)),
@@ -209,6 +210,7 @@ impl Facts {
             partition.reads.thin(&together);
         }
         self.wire.thin(&together);
+        self.coordinated.thin(&together);
         for life in &mut self.lives {
             together.neighbours(
                 &mut life.claims,

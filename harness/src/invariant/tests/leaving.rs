@@ -46,3 +46,18 @@ fn first_cure_that_works_names_the_fault() {
         ["object", "process", "cluster"]
     );
 }
+
+#[test]
+fn backlog_of_a_group_is_drained_once_its_coordinator_tells_the_sentinel_committed() {
+    let of = |told: &[brokerfall_report::history::Event]| {
+        let mut entries = history! { plan(Kind::Group); 0 => spawned("r1"), 10 => produced(1, 10), 20 => sentinel(11) };
+        for event in told {
+            let n = entries.len() as u64;
+            entries.push(entry(n, 20 + n, event.clone()));
+        }
+        facts(&entries).has_committed_sentinel(1)
+    };
+    assert_eq!(of(&[]), None, "it commits nowhere that a coordinator tells of");
+    assert_eq!(of(&[commit_told(10)]), Some(false));
+    assert_eq!(of(&[commit_told(11)]), Some(true));
+}

@@ -247,3 +247,36 @@ fn commit_over_records_that_retention_took_holds() {
         },
     );
 }
+
+/// A commit that the link did not see, since its answer was cut off or another connection made it.
+#[test]
+fn commit_that_only_the_coordinator_tells_is_judged_like_any_other() {
+    let of = |offset| {
+        history! { plan(Kind::Group);
+            0 => spawned("r1"), 10 => produced(1, 10), 20 => delivered(1, 5), 30 => wire_commit(3), 40 => commit_told(offset),
+            2000 => delivered(6, 10), 3000 => FIXED, 3100 => scanned(1, 10),
+        }
+    };
+    assert_held("commit_not_ahead", &of(5));
+    assert_violated(
+        "commit_not_ahead",
+        "group g committed offset 8 of orders-0 (by its coordinator's word) while ids 6..=8 were not delivered",
+        &of(8),
+    );
+}
+
+#[test]
+fn commit_beyond_the_end_of_the_log_violates_and_one_at_the_end_does_not() {
+    let of = |offset| {
+        history! { plan(Kind::Group);
+            0 => spawned("r1"), 10 => produced(1, 10), 20 => delivered(1, 10), 30 => commit_told(offset), 3000 => FIXED,
+            3100 => scanned(1, 10),
+        }
+    };
+    assert_held("commit_not_ahead", &of(10));
+    assert_violated(
+        "commit_not_ahead",
+        "group g committed offset 11 of orders-0 (by its coordinator's word), whose log ends at 10",
+        &of(11),
+    );
+}

@@ -22,7 +22,7 @@ const SYNC_WAIT: Duration = Duration::from_secs(2);
 const SYNC_LEAD: Duration = Duration::from_millis(5);
 
 /// UNSUPPORTED_VERSION.
-const UNSUPPORTED_VERSION: i16 = 35;
+pub(super) const UNSUPPORTED_VERSION: i16 = 35;
 
 /// What a broker answers to an ApiVersions request of a version that it does not have: version 0 of the response, error
 /// 35 and the versions of ApiVersions that it does have. The mock's own answer is of no version at all: franz-go drops

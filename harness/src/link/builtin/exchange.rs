@@ -65,6 +65,8 @@ pub(super) struct Exchange {
     client: Option<String>,
     /// Requests that wait for their answer. A map, since a Produce with acks=0 has none.
     pending: HashMap<i32, Pending>,
+    /// What comes may be words of a login that have no header, and are nobody's to read.
+    bare_login: bool,
 }
 
 struct Pending {
@@ -79,6 +81,7 @@ impl Exchange {
             shared,
             client: None,
             pending: HashMap::new(),
+            bare_login: false,
         }
     }
 
@@ -103,7 +106,16 @@ impl Exchange {
 
     /// Takes in a request on its way up and returns what to send instead.
     pub(super) fn request(&mut self, bytes: Bytes) -> (Bytes, Mark) {
-        let Some(header) = RequestHeader::parse(&bytes) else {
+        let header = RequestHeader::parse(&bytes);
+        if self.bare_login {
+            // Words of a login end where the next request says whose it is.
+            let is_request = |header: &RequestHeader<'_>| Some(header.client) == self.client() && header.is_known();
+            if !header.as_ref().is_some_and(is_request) {
+                return (bytes, Mark::None);
+            }
+            self.bare_login = false;
+        }
+        let Some(header) = header else {
             self.shared.count_undecodable();
             return (bytes, Mark::None);
         };
@@ -118,6 +130,7 @@ impl Exchange {
         let mut instead = None;
         match &mut body {
             Body::ProduceUnanswered => return (bytes, mark),
+            Body::BareLogin => self.bare_login = true,
             Body::Metadata(asked) if version >= 1 && self.shared.views.hide_in(api) => {
                 asked.withheld = self.shared.views.withheld(&asked.names);
                 if !asked.withheld.is_empty() {
@@ -163,7 +176,7 @@ impl Exchange {
     }
 
     /// Takes in a response on its way down and returns what to send instead.
-    pub(super) fn response(&mut self, bytes: Bytes) -> Bytes {
+    pub(super) fn response(&mut self, mut bytes: Bytes) -> Bytes {
         let Some(pending) = frame::correlation(&bytes).and_then(|id| self.pending.remove(&id)) else {
             return bytes;
         };
@@ -171,7 +184,11 @@ impl Exchange {
         let shared = &self.shared;
         let (api, version) = (pending.api, pending.version);
         if api == api::API_VERSIONS {
-            return shared.api_versions(client, version, bytes);
+            bytes = shared.api_versions(client, version, bytes);
+            // An error of the broker's own comes as version 0, whatever was asked, and stays what it is.
+            if error_at_start(&bytes) != 0 {
+                return bytes;
+            }
         }
         if !(is_read(api, version) || shared.rules.is_armed(api) || shared.views.hide_in(api)) {
             return bytes;
@@ -233,12 +250,13 @@ impl Exchange {
         }
         shared.record_all(shared.told.news(client, &pending.body, &response, &shared.topic_ids));
         let now_us = shared.taps.recorder().now_us();
-        shared.record_all(shared.groups.change(client, now_us, &pending.body, &response));
+        let ids = &shared.topic_ids;
+        shared.record_all(shared.groups.changes(client, now_us, &pending.body, &response, ids));
         // The mock ends Metadata with a surplus byte; encoding it anew drops it.
         if !changed && !is_cured {
             return bytes;
         }
-        encode(key, version, &header, &response).unwrap_or_else(|cause| {
+        encode(key, version_of_error(version, &response), &header, &response).unwrap_or_else(|cause| {
             shared.fail(format!(
                 "a {} response of version {version} cannot be encoded after it was changed: {cause}",
                 api_name(api)
@@ -251,9 +269,7 @@ impl Exchange {
     pub(super) fn closed_by_client(&mut self) {
         let client = self.client.as_deref().unwrap_or_default();
         for pending in self.pending.values() {
-            if let Body::Leave { group } = &pending.body {
-                self.shared.record_all([group::left_unanswered(client, group)]);
-            }
+            self.shared.record_all(group::left_unanswered(client, &pending.body));
         }
         self.pending.clear();
     }
@@ -274,6 +290,8 @@ fn is_read(api: i16, version: i16) -> bool {
         | api::SYNC_GROUP
         | api::HEARTBEAT
         | api::LEAVE_GROUP
+        | api::SASL_HANDSHAKE
+        | api::SASL_AUTHENTICATE
         | api::CONSUMER_GROUP_HEARTBEAT => true,
         api::OFFSET_COMMIT | api::OFFSET_FOR_LEADER_EPOCH => version >= 2,
         api::OFFSET_FETCH => version >= 1,
@@ -283,6 +301,20 @@ fn is_read(api: i16, version: i16) -> bool {
 
 fn names_addresses(api: i16) -> bool {
     matches!(api, api::METADATA | api::FIND_COORDINATOR | api::DESCRIBE_CLUSTER)
+}
+
+/// UNSUPPORTED_VERSION is told in the one version that every client reads.
+fn version_of_error(version: i16, response: &ResponseKind) -> i16 {
+    match response {
+        ResponseKind::ApiVersions(answer) if answer.error_code == cure::UNSUPPORTED_VERSION => 0,
+        _ => version,
+    }
+}
+
+/// The error code of an ApiVersions response, with which its body begins in every version.
+fn error_at_start(frame: &[u8]) -> i16 {
+    let code = frame.get(8..10).and_then(|code| code.try_into().ok());
+    code.map_or(0, i16::from_be_bytes)
 }
 
 /// The header of a response whose body cannot be decoded.
@@ -351,10 +383,7 @@ impl Shared {
         {
             return cured;
         }
-        let code = bytes
-            .get(8..10)
-            .and_then(|code| code.try_into().ok())
-            .map_or(0, i16::from_be_bytes);
+        let code = error_at_start(&bytes);
         if code != 0 {
             let trouble = Trouble {
                 code,

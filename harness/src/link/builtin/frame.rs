@@ -119,6 +119,14 @@ impl<'a> RequestHeader<'a> {
             body: cursor,
         })
     }
+
+    /// Whether Kafka has this api in this version.
+    pub(super) fn is_known(&self) -> bool {
+        ApiKey::try_from(self.api).is_ok_and(|key| {
+            let versions = key.valid_versions();
+            (versions.min..=versions.max).contains(&self.version)
+        })
+    }
 }
 
 /// Correlation id of a response frame.

@@ -5,8 +5,8 @@ use std::sync::Mutex;
 
 use brokerfall_report::history::{Event, GroupChange};
 use brokerfall_report::protocol::TopicPartition;
-use kafka_protocol::messages::OffsetCommitResponse;
-use kafka_protocol::messages::ResponseKind;
+use kafka_protocol::messages::consumer_group_heartbeat_response::Assignment;
+use kafka_protocol::messages::{ConsumerGroupHeartbeatResponse, OffsetCommitResponse, ResponseKind};
 
 use super::exchange::TopicIds;
 use super::frame::Cursor;
@@ -14,14 +14,27 @@ use super::request::{Body, PartitionOffset, TopicRef};
 use crate::link::codes;
 
 /// Error codes that tell a member that it is none any more.
-const GONE: [&str; 3] = ["ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "FENCED_INSTANCE_ID"];
+const GONE: [&str; 4] = [
+    "ILLEGAL_GENERATION",
+    "UNKNOWN_MEMBER_ID",
+    "FENCED_INSTANCE_ID",
+    "FENCED_MEMBER_EPOCH",
+];
 /// Heartbeats of a member that are recorded: one in this time, microseconds.
 const ALIVE_EVERY_US: u64 = 1_000_000;
+
+/// Client and group.
+type Member = (String, String);
+
+/// A topic's id and partitions of it.
+type Given = ([u8; 16], Vec<i32>);
 
 /// What is remembered between responses.
 #[derive(Default)]
 pub(super) struct Groups {
-    alive: Mutex<HashMap<(String, String), Alive>>,
+    alive: Mutex<HashMap<Member, Alive>>,
+    /// Partitions that were assigned by topic ids of which Metadata has not told the names yet.
+    unnamed: Mutex<HashMap<Member, Vec<Given>>>,
     /// The assignor that a member of each group offered first.
     assignors: Mutex<HashMap<String, String>>,
 }
@@ -33,7 +46,64 @@ struct Alive {
 
 impl Groups {
     /// What a response says of its client's membership.
-    pub(super) fn change(&self, client: &str, now_us: u64, body: &Body, response: &ResponseKind) -> Option<Event> {
+    pub(super) fn changes(
+        &self,
+        client: &str,
+        now_us: u64,
+        body: &Body,
+        response: &ResponseKind,
+        ids: &TopicIds,
+    ) -> Vec<Event> {
+        if let (Body::Member { group, epoch }, ResponseKind::ConsumerGroupHeartbeat(answer)) = (body, response) {
+            let changes = self.heartbeat((client, group), *epoch, now_us, answer, ids);
+            return changes.into_iter().map(|change| event(client, group, change)).collect();
+        }
+        self.change(client, now_us, body, response).into_iter().collect()
+    }
+
+    /// What an answer to a heartbeat of KIP-848 says. A member owns what it was assigned last.
+    fn heartbeat(
+        &self,
+        (client, group): (&str, &str),
+        asked: i32,
+        now_us: u64,
+        answer: &ConsumerGroupHeartbeatResponse,
+        ids: &TopicIds,
+    ) -> Vec<GroupChange> {
+        let member = (client.to_owned(), group.to_owned());
+        if answer.error_code != 0 {
+            return standing(answer.error_code, || None).into_iter().collect();
+        }
+        if asked < 0 {
+            crate::lock(&self.unnamed).remove(&member);
+            return vec![left("ConsumerGroupHeartbeat")];
+        }
+        let mut changes = Vec::new();
+        let generation = answer.member_epoch;
+        if asked == 0 {
+            changes.push(GroupChange::Joined {
+                generation,
+                member_id: answer.member_id.as_deref().unwrap_or_default().to_owned(),
+            });
+        }
+        let mut unnamed = crate::lock(&self.unnamed);
+        let given = answer.assignment.as_ref().map(given);
+        if let Some(given) = given.or_else(|| unnamed.remove(&member)) {
+            match named(&given, ids) {
+                Some(owns) => {
+                    unnamed.remove(&member);
+                    changes.push(GroupChange::Synced { generation, owns });
+                }
+                None => drop(unnamed.insert(member, given)),
+            }
+        } else if self.is_due(client, group, generation, now_us) {
+            changes.push(GroupChange::Alive { generation });
+        }
+        changes
+    }
+
+    /// The same of the protocol before it, each of whose requests is about one thing.
+    fn change(&self, client: &str, now_us: u64, body: &Body, response: &ResponseKind) -> Option<Event> {
         let (group, change) = match (body, response) {
             (Body::Join { group, assignor }, ResponseKind::JoinGroup(answer)) => {
                 if let Some(assignor) = assignor {
@@ -66,7 +136,7 @@ impl Groups {
                 (group, standing(answer.error_code, alive)?)
             }
             (Body::Leave { group }, ResponseKind::LeaveGroup(answer)) => {
-                (group, standing(answer.error_code, || Some(left()))?)
+                (group, standing(answer.error_code, || Some(left("LeaveGroup")))?)
             }
             (Body::Commit { group, .. }, ResponseKind::OffsetCommit(answer)) => {
                 let codes = answer.topics.iter().flat_map(|topic| &topic.partitions);
@@ -103,8 +173,34 @@ impl Groups {
 }
 
 /// A member that left and closed its connection before the answer came.
-pub(super) fn left_unanswered(client: &str, group: &str) -> Event {
-    event(client, group, left())
+pub(super) fn left_unanswered(client: &str, body: &Body) -> Option<Event> {
+    match body {
+        Body::Leave { group } => Some(event(client, group, left("LeaveGroup"))),
+        Body::Member { group, epoch } if *epoch < 0 => Some(event(client, group, left("ConsumerGroupHeartbeat"))),
+        _ => None,
+    }
+}
+
+fn given(assignment: &Assignment) -> Vec<Given> {
+    let topics = assignment.topic_partitions.iter();
+    topics
+        .map(|topic| (*topic.topic_id.as_bytes(), topic.partitions.clone()))
+        .collect()
+}
+
+/// The partitions by name; `None` while the name of a topic is not known.
+fn named(given: &[Given], ids: &TopicIds) -> Option<Vec<TopicPartition>> {
+    let mut owns = Vec::new();
+    for (id, partitions) in given {
+        let topic = ids.name(id)?;
+        let partitions = partitions.iter().filter_map(|index| u32::try_from(*index).ok());
+        owns.extend(partitions.map(|partition| TopicPartition {
+            topic: topic.clone(),
+            partition,
+        }));
+    }
+    owns.sort_by(|a, b| (&a.topic, a.partition).cmp(&(&b.topic, b.partition)));
+    Some(owns)
 }
 
 /// The commits that a response answers, with the broker's codes.
@@ -150,10 +246,8 @@ fn event(client: &str, group: &str, change: GroupChange) -> Event {
     }
 }
 
-fn left() -> GroupChange {
-    GroupChange::Gone {
-        how: "LeaveGroup".to_owned(),
-    }
+fn left(how: &str) -> GroupChange {
+    GroupChange::Gone { how: how.to_owned() }
 }
 
 /// The standing that an error code gives: `well` for none, gone for those that say so, unchanged for others.
@@ -167,7 +261,7 @@ fn standing(code: i16, well: impl FnOnce() -> Option<GroupChange>) -> Option<Gro
 
 /// The partitions of an assignment of the consumer protocol; `None` when the bytes are something else. All versions
 /// start alike: version, topics with partitions, user data. No bytes mean no partitions.
-fn assignment(bytes: &[u8]) -> Option<Vec<TopicPartition>> {
+pub(crate) fn assignment(bytes: &[u8]) -> Option<Vec<TopicPartition>> {
     let mut cursor = Cursor::new(bytes);
     let mut owns = Vec::new();
     if bytes.is_empty() {

@@ -59,6 +59,7 @@ use broker::Broker;
 use cure::SyncGate;
 use exchange::TopicIds;
 use group::Groups;
+pub(crate) use group::assignment;
 use rewrite::Addresses;
 pub(crate) use rewrite::name_of;
 use rule::Rules;

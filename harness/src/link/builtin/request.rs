@@ -16,8 +16,10 @@ pub(super) mod api {
     pub(in super::super) const HEARTBEAT: i16 = 12;
     pub(in super::super) const LEAVE_GROUP: i16 = 13;
     pub(in super::super) const SYNC_GROUP: i16 = 14;
+    pub(in super::super) const SASL_HANDSHAKE: i16 = 17;
     pub(in super::super) const API_VERSIONS: i16 = 18;
     pub(in super::super) const OFFSET_FOR_LEADER_EPOCH: i16 = 23;
+    pub(in super::super) const SASL_AUTHENTICATE: i16 = 36;
     pub(in super::super) const DESCRIBE_CLUSTER: i16 = 60;
     pub(in super::super) const CONSUMER_GROUP_HEARTBEAT: i16 = 68;
 }
@@ -83,6 +85,13 @@ pub(super) enum Body {
     Leave {
         group: String,
     },
+    /// The heartbeat of KIP-848, which also joins (epoch 0) and leaves (below 0).
+    Member {
+        group: String,
+        epoch: i32,
+    },
+    /// After it the login is spoken without headers, for as long as it takes (KIP-43).
+    BareLogin,
     Commit {
         group: String,
         offsets: Vec<PartitionOffset>,
@@ -128,6 +137,15 @@ pub(super) fn body(header: &RequestHeader<'_>) -> Option<Body> {
             generation: cursor.i32()?,
         },
         api::LEAVE_GROUP => Body::Leave { group: text(cursor)? },
+        api::CONSUMER_GROUP_HEARTBEAT => {
+            let group = text(cursor)?;
+            cursor.string()?; // member id
+            Body::Member {
+                group,
+                epoch: cursor.i32()?,
+            }
+        }
+        api::SASL_HANDSHAKE if version == 0 => Body::BareLogin,
         api::OFFSET_COMMIT => commit(cursor, version)?,
         _ => Body::Other,
     })

@@ -7,9 +7,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use bytes::Bytes;
+use kafka_protocol::messages::api_versions_response::ApiVersion;
 use kafka_protocol::messages::{BrokerId, ResponseKind};
 
 use super::exchange::TopicIds;
+use super::request::api;
 use super::tap::Trouble;
 use crate::link::{AnswerRule, RuleCounts, RuleId, codes};
 
@@ -314,6 +316,46 @@ pub(super) fn strike(
             hits.whole();
             if change {
                 answer.error_code = code;
+            }
+        }
+        ResponseKind::ConsumerGroupHeartbeat(answer) => {
+            hits.whole();
+            if change {
+                answer.error_code = code;
+                answer.member_id = None;
+                answer.member_epoch = 0;
+                answer.heartbeat_interval_ms = 0;
+                answer.assignment = None;
+            }
+        }
+        ResponseKind::ApiVersions(answer) => {
+            hits.whole();
+            if change {
+                answer.error_code = code;
+                // With UNSUPPORTED_VERSION a broker names the versions of this one api, with others none.
+                let is_named = |api: &ApiVersion| name == "UNSUPPORTED_VERSION" && api.api_key == api::API_VERSIONS;
+                answer.api_keys.retain(is_named);
+                answer.supported_features.clear();
+                answer.finalized_features.clear();
+                answer.finalized_features_epoch = -1;
+                answer.zk_migration_ready = false;
+            }
+        }
+        ResponseKind::SaslHandshake(answer) => {
+            hits.whole();
+            if change {
+                answer.error_code = code;
+                // The one that was asked for is not among those that a broker which refuses it names.
+                answer.mechanisms.clear();
+            }
+        }
+        ResponseKind::SaslAuthenticate(answer) => {
+            hits.whole();
+            if change {
+                answer.error_code = code;
+                answer.error_message = None;
+                answer.auth_bytes = Bytes::new();
+                answer.session_lifetime_ms = 0;
             }
         }
         ResponseKind::LeaveGroup(answer) => {

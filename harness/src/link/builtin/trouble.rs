@@ -56,6 +56,10 @@ pub(super) fn of(response: &ResponseKind, ids: &TopicIds) -> Vec<Trouble> {
         ResponseKind::SyncGroup(answer) => found.add(answer.error_code, None, None),
         ResponseKind::Heartbeat(answer) => found.add(answer.error_code, None, None),
         ResponseKind::ConsumerGroupHeartbeat(answer) => found.add(answer.error_code, None, None),
+        ResponseKind::ApiVersions(answer) => found.add(answer.error_code, None, None),
+        ResponseKind::SaslHandshake(answer) => found.add(answer.error_code, None, None),
+        // Beside the code stand words of the login and a sentence of the broker's, which are not told.
+        ResponseKind::SaslAuthenticate(answer) => found.add(answer.error_code, None, None),
         ResponseKind::LeaveGroup(answer) => {
             found.add(answer.error_code, None, None);
             for member in &answer.members {

@@ -139,6 +139,9 @@ pub(super) fn connect(
             config.set(name, ms.to_string());
         }
     }
+    if let Some(instance) = &start.group_instance_id {
+        config.set("group.instance.id", instance);
+    }
     for (name, value) in &start.options {
         match value {
             serde_json::Value::String(text) => config.set(name, text),
@@ -193,8 +196,11 @@ pub(super) enum Remedy {
 /// Sorts an error.
 pub(super) fn remedy(error: &KafkaError) -> Remedy {
     use RDKafkaErrorCode as Code;
-    if matches!(error, KafkaError::MessageConsumptionFatal(_)) {
-        return Remedy::Rebuild;
+    match error {
+        // Another member goes by the same name: joining anew would fence that one in turn, and so on for ever.
+        KafkaError::MessageConsumptionFatal(RDKafkaErrorCode::FencedInstanceId) => return Remedy::End,
+        KafkaError::MessageConsumptionFatal(_) => return Remedy::Rebuild,
+        _ => {}
     }
     match error.rdkafka_error_code() {
         Some(Code::AutoOffsetReset | Code::OffsetOutOfRange | Code::LogTruncation) => Remedy::Relocate,
@@ -277,5 +283,8 @@ mod tests {
         assert_eq!(of(RDKafkaErrorCode::Unknown), Remedy::Rebuild);
         assert_eq!(of(RDKafkaErrorCode::AllBrokersDown), Remedy::Wait);
         assert_eq!(of(RDKafkaErrorCode::AutoOffsetReset), Remedy::Relocate);
+        let fatal = |code| remedy(&KafkaError::MessageConsumptionFatal(code));
+        assert_eq!(fatal(RDKafkaErrorCode::FencedInstanceId), Remedy::End);
+        assert_eq!(fatal(RDKafkaErrorCode::IllegalGeneration), Remedy::Rebuild);
     }
 }

@@ -22,7 +22,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use brokerfall_report::exception::Exception;
-use brokerfall_report::protocol::{Hello, Kind, PROTOCOL, RECORDS_IDS, RECORDS_OFFSETS, STATE, Start};
+use brokerfall_report::protocol::{Hello, Kind, PROTOCOL, RECORDS_IDS, RECORDS_OFFSETS, STATE, STATIC_MEMBER, Start};
 
 use super::sdk::{self, Reader, Sdk, exceptions};
 use hooks::{Honest, Hooks};
@@ -125,7 +125,7 @@ fn hello(name: &str, kind: Kind, policy: Policy) -> Hello {
     match kind {
         Kind::Table => capabilities.extend(["snapshot", "barrier", "wait_caught_up", "caught_up"]),
         Kind::Assign => capabilities.extend(["wait_caught_up", "caught_up"]),
-        Kind::Group => capabilities.extend(["rebalanced", "committed", "commit", "returned"]),
+        Kind::Group => capabilities.extend(["rebalanced", "committed", "commit", "returned", STATIC_MEMBER]),
     }
     if policy.keeps == Keeps::OnDisk {
         capabilities.push(STATE);

@@ -20,6 +20,7 @@ fn start() -> Command {
         session_ms: None,
         heartbeat_ms: None,
         max_poll_ms: None,
+        group_instance_id: None,
         state_dir: None,
         options: BTreeMap::new(),
     })

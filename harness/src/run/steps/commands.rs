@@ -157,7 +157,7 @@ pub(super) async fn join(rig: &Arc<Rig>, step: &str, joiner: Joiner) -> Result<b
             start_member(rig, reader.clone());
             reader
         }
-        Joiner::Neutral => match rig.join_neutral().await {
+        Joiner::Neutral => match rig.join_neutral(None).await {
             Ok(reader) => reader,
             Err(cause) => return undone(rig, step, cause),
         },

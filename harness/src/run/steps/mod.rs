@@ -26,6 +26,7 @@ const START_SLACK: Duration = Duration::from_secs(30);
 /// Carries the plan out, from the start of the reader to its stop.
 pub(super) async fn carry_out(rig: Arc<Rig>) -> Result<(), RunError> {
     rig.recorder.record(Event::Stage(Stage::Starting));
+    rig.watch_group();
     let course = Arc::new(Course::default());
     match start(&rig, &course).await? {
         Ok(Started::Reads) => {}

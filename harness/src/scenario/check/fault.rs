@@ -9,6 +9,7 @@ use super::{Check, MOST_PARTITIONS};
 use crate::cluster::{Cleanup, NodeId};
 use crate::fault::add_partitions::AddPartitions;
 use crate::fault::deny_acl::Denied;
+use crate::fault::fence_member::FenceMember;
 use crate::fault::kill_broker;
 use crate::fault::move_address::{Form, MoveAddress};
 use crate::fault::panic_callback::{How, On, PanicCallback};
@@ -18,10 +19,10 @@ use crate::fault::unclean_election::UncleanElection;
 use crate::fault::{BrokerChoice, FaultSpec};
 use crate::link::codes::{self, ANSWERABLE_APIS, ERROR_NAMES};
 
-/// Answers that no broker gives, and what it does instead: api, code, how. From Kafka's coordinators, the old and the new
-/// (`GroupCoordinator.handleHeartbeat`, `GroupCoordinatorService.heartbeat`). To SyncGroup the old one never gives this
-/// code, the new one does.
-const NEVER_ANSWERED: [(&str, &str, &str); 1] = [(
+/// Answers that no broker gives although their like is given, and what it does instead: api, code, how. From Kafka's
+/// coordinators, the old and the new (`GroupCoordinator.handleHeartbeat`, `GroupCoordinatorService.heartbeat`). To SyncGroup
+/// the old one never gives this code, the new one does.
+const INSTEAD: [(&str, &str, &str); 1] = [(
     "Heartbeat",
     "COORDINATOR_LOAD_IN_PROGRESS",
     "while it loads the group it answers as if all were well; use JoinGroup, SyncGroup, OffsetCommit or OffsetFetch",
@@ -82,11 +83,16 @@ impl Check<'_> {
                     };
                     self.at_step(n, &["do", "answer-error", "code"], text);
                 }
-                let never = NEVER_ANSWERED
-                    .iter()
-                    .find(|(of, code, _)| (*of, *code) == (api, answer.code.as_str()));
-                if let Some((_, code, instead)) = never {
-                    let text = format!("Kafka does not answer {code} to {api} ({instead})");
+                let is_given = codes::answers(api).any(|code| code == answer.code);
+                if ANSWERABLE_APIS.contains(&api)
+                    && codes::code(&answer.code).is_some_and(|code| code != 0)
+                    && !is_given
+                {
+                    let text = format!(
+                        "Kafka does not answer {} to {api} ({})",
+                        answer.code,
+                        instead(api, &answer.code)
+                    );
                     self.at_step(n, &["do", "answer-error", "code"], text);
                 }
                 self.times(n, "answer-error", answer.times);
@@ -118,6 +124,7 @@ impl Check<'_> {
             FaultSpec::Transaction(transaction) => self.transaction(n, transaction),
             FaultSpec::MoveAddress(moved) => self.move_address(n, moved),
             FaultSpec::UncleanElection(election) => self.unclean_election(n, election),
+            FaultSpec::FenceMember(fence) => self.fence(n, fence),
             FaultSpec::RollBrokers(_) | FaultSpec::PauseReader(_) | FaultSpec::KillReader(_) => {}
         }
     }
@@ -156,6 +163,18 @@ impl Check<'_> {
     fn written_before_the_start(&self, n: usize, what: &str) {
         if self.plan.quiet() && !self.plan.steps[n].when.before_start {
             self.at_step(n, &["do"], self.quiet_rule(what));
+        }
+    }
+
+    /// Who is fenced is one of those that there are at the start.
+    fn fence(&self, n: usize, fence: &FenceMember) {
+        let members = self.plan.reader.members;
+        if !(1..=members).contains(&fence.member) {
+            let text = format!(
+                "there is no member {} of {members} (wanted 1 to {members})",
+                fence.member
+            );
+            self.at_step(n, &["do", "fence-member", "member"], text);
         }
     }
 
@@ -361,5 +380,14 @@ impl Check<'_> {
             );
             self.at_step(n, &["do", fault, "partition"], text);
         }
+    }
+}
+
+/// What is answered instead of a code that Kafka does not give.
+fn instead(api: &str, code: &str) -> String {
+    let known = INSTEAD.iter().find(|(of, never, _)| (*of, *never) == (api, code));
+    match known {
+        Some((_, _, instead)) => (*instead).to_owned(),
+        None => format!("it gives {}", codes::answers(api).collect::<Vec<_>>().join(", ")),
     }
 }

@@ -190,6 +190,12 @@ impl Check<'_> {
                 "only kind `group` has several members (set `kind = \"group\"` or `members = 1`)",
             );
         }
+        if reader.is_static && reader.kind.is_some_and(|kind| kind != Kind::Group) {
+            self.at_top(
+                &["reader", "static"],
+                "only kind `group` has static members (set `kind = \"group\"` or drop `static`)",
+            );
+        }
         let lengths = [
             ("session", reader.session),
             ("heartbeat", reader.heartbeat),
@@ -543,6 +549,7 @@ impl Check<'_> {
                 session: None,
                 heartbeat: None,
                 max_poll: None,
+                is_static: false,
                 ..self.plan.reader.clone()
             },
             ..self.plan.clone()

@@ -176,6 +176,7 @@ impl Adapter {
             session_ms: None,
             heartbeat_ms: None,
             max_poll_ms: None,
+            group_instance_id: None,
             state_dir: None,
             options: BTreeMap::new(),
         };

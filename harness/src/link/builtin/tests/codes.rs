@@ -330,3 +330,148 @@ fn codes_of_join_group_leave_the_member_its_id_and_nothing_else() {
         },
     );
 }
+
+#[test]
+fn codes_of_consumer_group_heartbeat_take_the_member_id_epoch_and_assignment_away() {
+    let codes: Vec<&str> = crate::link::codes::answers("ConsumerGroupHeartbeat").collect();
+    let exchange = |_| {
+        let request = km::ConsumerGroupHeartbeatRequest::default().with_group_id(GroupId(text("g")));
+        let answer = km::ConsumerGroupHeartbeatResponse::default()
+            .with_member_id(Some(text("m")))
+            .with_member_epoch(4)
+            .with_heartbeat_interval_ms(5_000)
+            .with_assignment(Some(km::consumer_group_heartbeat_response::Assignment::default()));
+        (
+            RequestKind::ConsumerGroupHeartbeat(request),
+            ResponseKind::ConsumerGroupHeartbeat(answer),
+        )
+    };
+    sweep(
+        "ConsumerGroupHeartbeat",
+        &codes,
+        0..=1,
+        None,
+        exchange,
+        |version, code, struck| {
+            let ResponseKind::ConsumerGroupHeartbeat(struck) = struck else {
+                panic!()
+            };
+            let standing = (struck.member_id, struck.member_epoch, struck.assignment);
+            assert_eq!(
+                (struck.error_code, standing),
+                (code, (None, 0, None)),
+                "version {version}"
+            );
+        },
+    );
+}
+
+#[test]
+fn codes_of_offset_for_leader_epoch_stand_at_partitions_without_an_offset() {
+    let codes: Vec<&str> = crate::link::codes::answers("OffsetForLeaderEpoch").collect();
+    let exchange = |_| {
+        let told = km::offset_for_leader_epoch_response::EpochEndOffset::default()
+            .with_partition(1)
+            .with_leader_epoch(3)
+            .with_end_offset(9);
+        let orders = km::offset_for_leader_epoch_response::OffsetForLeaderTopicResult::default()
+            .with_topic(topic("orders"))
+            .with_partitions(vec![told]);
+        (
+            RequestKind::OffsetForLeaderEpoch(km::OffsetForLeaderEpochRequest::default()),
+            ResponseKind::OffsetForLeaderEpoch(km::OffsetForLeaderEpochResponse::default().with_topics(vec![orders])),
+        )
+    };
+    sweep(
+        "OffsetForLeaderEpoch",
+        &codes,
+        2..=4,
+        Some(1),
+        exchange,
+        |version, code, struck| {
+            let ResponseKind::OffsetForLeaderEpoch(struck) = struck else {
+                panic!()
+            };
+            let told = &struck.topics[0].partitions[0];
+            let place = (told.leader_epoch, told.end_offset);
+            assert_eq!((told.error_code, place), (code, (-1, -1)), "version {version}");
+        },
+    );
+}
+
+#[test]
+fn codes_of_a_login_leave_nothing_of_it_in_the_answer() {
+    let codes: Vec<&str> = crate::link::codes::answers("SaslHandshake").collect();
+    let exchange = |_| {
+        let request = km::SaslHandshakeRequest::default().with_mechanism(text("PLAIN"));
+        let answer = km::SaslHandshakeResponse::default().with_mechanisms(vec![text("PLAIN")]);
+        (RequestKind::SaslHandshake(request), ResponseKind::SaslHandshake(answer))
+    };
+    sweep(
+        "SaslHandshake",
+        &codes,
+        0..=1,
+        None,
+        exchange,
+        |version, code, struck| {
+            let ResponseKind::SaslHandshake(struck) = struck else {
+                panic!()
+            };
+            let told = (struck.error_code, struck.mechanisms.len());
+            assert_eq!(told, (code, 0), "version {version}");
+        },
+    );
+    let codes: Vec<&str> = crate::link::codes::answers("SaslAuthenticate").collect();
+    let exchange = |version| {
+        let mut answer = km::SaslAuthenticateResponse::default().with_auth_bytes(Bytes::from_static(b"v=proof"));
+        answer.session_lifetime_ms = if version >= 1 { 9_000 } else { 0 };
+        (
+            RequestKind::SaslAuthenticate(km::SaslAuthenticateRequest::default()),
+            ResponseKind::SaslAuthenticate(answer),
+        )
+    };
+    sweep(
+        "SaslAuthenticate",
+        &codes,
+        0..=2,
+        None,
+        exchange,
+        |version, code, struck| {
+            let ResponseKind::SaslAuthenticate(struck) = struck else {
+                panic!()
+            };
+            let told = (struck.error_code, struck.auth_bytes.len(), struck.session_lifetime_ms);
+            assert_eq!(told, (code, 0, 0), "version {version}");
+        },
+    );
+}
+
+/// A client that asked in a version of its own is told the versions of this one api, in version 0, which each client reads.
+#[test]
+fn codes_of_api_versions_are_told_as_a_broker_tells_them() {
+    let versions = |key: ApiKey, max| {
+        km::api_versions_response::ApiVersion::default()
+            .with_api_key(key as i16)
+            .with_max_version(max)
+    };
+    for (name, told) in [("UNSUPPORTED_VERSION", 1), ("INVALID_REQUEST", 0)] {
+        for version in 0..=4 {
+            let mut lab = Lab::new(false);
+            lab.arm("ApiVersions", name, |_| {});
+            let answer = km::ApiVersionsResponse::default()
+                .with_api_keys(vec![versions(ApiKey::Fetch, 17), versions(ApiKey::ApiVersions, 4)]);
+            let request = RequestKind::ApiVersions(km::ApiVersionsRequest::default());
+            let (key, _) = lab.ask(version, &request);
+            let bytes = lab.answer(key, version, &ResponseKind::ApiVersions(answer));
+            let passed = lab.exchange.response(bytes);
+            let spoken = if name == "UNSUPPORTED_VERSION" { 0 } else { version };
+            let ResponseKind::ApiVersions(struck) = decode(key as i16, spoken, &passed).unwrap().2 else {
+                panic!()
+            };
+            let code = crate::link::codes::code(name).unwrap();
+            let keys: Vec<i16> = struck.api_keys.iter().map(|api| api.api_key).collect();
+            assert_eq!((struck.error_code, keys), (code, vec![18; told]), "{name} {version}");
+            assert_eq!(lab.errors().len(), 1, "{name} {version}");
+        }
+    }
+}

@@ -166,6 +166,10 @@ fn api_of(request: &RequestKind) -> ApiKey {
         RequestKind::LeaveGroup(_) => ApiKey::LeaveGroup,
         RequestKind::SyncGroup(_) => ApiKey::SyncGroup,
         RequestKind::ApiVersions(_) => ApiKey::ApiVersions,
+        RequestKind::SaslHandshake(_) => ApiKey::SaslHandshake,
+        RequestKind::SaslAuthenticate(_) => ApiKey::SaslAuthenticate,
+        RequestKind::OffsetForLeaderEpoch(_) => ApiKey::OffsetForLeaderEpoch,
+        RequestKind::ConsumerGroupHeartbeat(_) => ApiKey::ConsumerGroupHeartbeat,
         RequestKind::DescribeCluster(_) => ApiKey::DescribeCluster,
         other => panic!("no key for {other:?}"),
     }

@@ -181,3 +181,135 @@ fn every_version_of_tapped_requests_is_read() {
         assert!(group == "g" && one(offsets), "OffsetCommit {version}");
     }
 }
+
+/// KIP-848: one request joins, stays and leaves; partitions come by topic id, maybe before Metadata told the name.
+#[test]
+fn membership_of_kip_848_is_read_from_its_heartbeats() {
+    let mut lab = Lab::new(false);
+    let given = || {
+        let partitions = km::consumer_group_heartbeat_response::TopicPartitions::default()
+            .with_topic_id(ORDERS_ID.parse().unwrap())
+            .with_partitions(vec![2, 0]);
+        km::consumer_group_heartbeat_response::Assignment::default().with_topic_partitions(vec![partitions])
+    };
+    let beat = |lab: &mut Lab, asked: i32, answer: km::ConsumerGroupHeartbeatResponse| {
+        let request = km::ConsumerGroupHeartbeatRequest::default()
+            .with_group_id(GroupId(text("g")))
+            .with_member_id(text("m1"))
+            .with_member_epoch(asked);
+        let answer = ResponseKind::ConsumerGroupHeartbeat(answer.with_member_id(Some(text("m1"))));
+        lab.through(1, &RequestKind::ConsumerGroupHeartbeat(request), &answer);
+    };
+    let answer = |epoch: i32| km::ConsumerGroupHeartbeatResponse::default().with_member_epoch(epoch);
+    let nothing = km::consumer_group_heartbeat_response::Assignment::default();
+    beat(&mut lab, 0, answer(1).with_assignment(Some(nothing)));
+    beat(&mut lab, 1, answer(2).with_assignment(Some(given())));
+    lab.through(12, &metadata_request(), &metadata(12, &[1]));
+    beat(&mut lab, 2, answer(2));
+    beat(&mut lab, 2, answer(3));
+    beat(&mut lab, 3, answer(0).with_error_code(110));
+    beat(&mut lab, 0, answer(4).with_assignment(Some(given())));
+    beat(&mut lab, -1, answer(-1));
+    let request = km::ConsumerGroupHeartbeatRequest::default()
+        .with_group_id(GroupId(text("g")))
+        .with_member_epoch(-2);
+    lab.ask(1, &RequestKind::ConsumerGroupHeartbeat(request));
+    lab.exchange.closed_by_client();
+
+    let changes: Vec<GroupChange> = lab
+        .events()
+        .into_iter()
+        .filter_map(|event| match event {
+            Event::WireGroup { client, group, change } => {
+                assert_eq!((client.as_str(), group.as_str()), ("r1", "g"));
+                Some(change)
+            }
+            _ => None,
+        })
+        .collect();
+    let joined = |generation| GroupChange::Joined {
+        generation,
+        member_id: "m1".to_owned(),
+    };
+    let owns = |partitions: &[u32]| {
+        let named = partitions.iter().map(|partition| TopicPartition {
+            topic: "orders".to_owned(),
+            partition: *partition,
+        });
+        named.collect::<Vec<_>>()
+    };
+    let synced = |generation, partitions: &[u32]| GroupChange::Synced {
+        generation,
+        owns: owns(partitions),
+    };
+    let gone = |how: &str| GroupChange::Gone { how: how.to_owned() };
+    let expected = [
+        joined(1),
+        synced(1, &[]),
+        synced(2, &[0, 2]),
+        GroupChange::Alive { generation: 3 },
+        gone("FENCED_MEMBER_EPOCH"),
+        joined(4),
+        synced(4, &[0, 2]),
+        gone("ConsumerGroupHeartbeat"),
+        gone("ConsumerGroupHeartbeat"),
+    ];
+    assert_eq!(changes, expected);
+}
+
+const PASSWORD: &str = "marker-of-a-password";
+
+/// Whether the history holds words of a login, as they are or as numbers.
+fn tells(lab: &Lab, words: &str) -> bool {
+    lab.shared.taps.flush();
+    lab.shared.taps.recorder().flush().unwrap();
+    let history = std::fs::read_to_string(lab.folder.path().join("history.jsonl")).unwrap();
+    let as_numbers: Vec<String> = words.bytes().map(|byte| byte.to_string()).collect();
+    history.contains(words) || history.contains(&as_numbers.join(","))
+}
+
+#[test]
+fn words_of_a_login_reach_no_history_whatever_is_answered() {
+    for code in [0, 58, 34] {
+        let mut lab = Lab::new(false);
+        let handshake = RequestKind::SaslHandshake(km::SaslHandshakeRequest::default().with_mechanism(text("PLAIN")));
+        let agreed = ResponseKind::SaslHandshake(km::SaslHandshakeResponse::default());
+        lab.through(1, &handshake, &agreed);
+        let words = format!("\0reader\0{PASSWORD}");
+        let login = km::SaslAuthenticateRequest::default().with_auth_bytes(Bytes::from(words));
+        let answer = km::SaslAuthenticateResponse::default()
+            .with_error_code(code)
+            .with_error_message(Some(text(PASSWORD)))
+            .with_auth_bytes(Bytes::from(PASSWORD));
+        lab.through(
+            2,
+            &RequestKind::SaslAuthenticate(login),
+            &ResponseKind::SaslAuthenticate(answer),
+        );
+        let errors: Vec<_> = lab.errors().into_iter().map(|error| (error.0, error.1)).collect();
+        let expected = Vec::from_iter((code != 0).then(|| ("SaslAuthenticate".to_owned(), i64::from(code))));
+        assert_eq!(errors, expected);
+        assert!(!tells(&lab, PASSWORD), "code {code}");
+    }
+}
+
+/// Before KIP-152 the words of a login follow the handshake with nothing but their length before them.
+#[test]
+fn words_of_a_login_without_a_header_pass_unread_until_the_next_request() {
+    let mut lab = Lab::new(false);
+    let handshake = RequestKind::SaslHandshake(km::SaslHandshakeRequest::default().with_mechanism(text("PLAIN")));
+    let agreed = ResponseKind::SaslHandshake(km::SaslHandshakeResponse::default());
+    lab.through(0, &handshake, &agreed);
+    // The second reads as a Produce of version 0 by a client whose name is the password.
+    let as_request = [&[0u8; 8][..], &[0, 20], PASSWORD.as_bytes(), &[0; 4]].concat();
+    for words in [format!("\0reader\0{PASSWORD}").into_bytes(), as_request] {
+        let mut framed = i32::try_from(words.len()).unwrap().to_be_bytes().to_vec();
+        framed.extend_from_slice(&words);
+        let framed = Bytes::from(framed);
+        assert_eq!(lab.exchange.request(framed.clone()).0, framed);
+        assert!(!lab.exchange.is_waiting());
+    }
+    assert!(!tells(&lab, PASSWORD) && !tells(&lab, "Produce"));
+    lab.ask(12, &metadata_request());
+    assert!(lab.exchange.is_waiting());
+}
