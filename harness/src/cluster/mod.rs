@@ -52,6 +52,8 @@ impl ClusterKind {
 pub enum Ability {
     /// Stop one broker in its tracks and let it go on.
     PauseBroker,
+    /// Take one broker off the network that it shares with readers and other brokers.
+    IsolateBroker,
     /// Delete the oldest records of a log without writing to it.
     DeleteRecords,
     /// Delete the oldest records of a log by itself, as a topic's settings have it.
@@ -198,6 +200,23 @@ pub trait Cluster: Send + Sync {
     /// As for [`Cluster::pause_broker`].
     async fn resume_broker(&self, node: NodeId) -> Result<String, ClusterError> {
         Err(self.cannot(format!("resume broker {node}")))
+    }
+
+    /// Takes a broker off the network: it runs on, its direct port refuses, and no other broker reaches it.
+    ///
+    /// # Errors
+    /// [`ClusterError::Refused`] for a broker that is down or unknown, or without [`Ability::IsolateBroker`];
+    /// [`ClusterError::TimedOut`] when its port still accepts.
+    async fn isolate_broker(&self, node: NodeId) -> Result<String, ClusterError> {
+        Err(self.cannot(format!("isolate broker {node}")))
+    }
+
+    /// Takes [`Cluster::isolate_broker`] back. Returns when the broker and all others that answer name each other.
+    ///
+    /// # Errors
+    /// As for [`Cluster::isolate_broker`].
+    async fn rejoin_broker(&self, node: NodeId) -> Result<String, ClusterError> {
+        Err(self.cannot(format!("rejoin broker {node}")))
     }
 
     /// Deletes the records of a partition below an offset, as retention does. Returns when the log starts there.

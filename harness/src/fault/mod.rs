@@ -24,6 +24,7 @@ pub mod compact_log;
 pub mod delete_segments;
 pub mod deny_acl;
 pub mod fence_member;
+pub mod isolate_broker;
 pub mod kill_broker;
 pub mod kill_reader;
 pub mod move_address;
@@ -68,6 +69,8 @@ pub enum FaultSpec {
     MoveCoordinator(move_coordinator::MoveCoordinator),
     /// An ACL denies the reader READ.
     DenyAcl(deny_acl::DenyAcl),
+    /// A broker is off the network.
+    IsolateBroker(isolate_broker::IsolateBroker),
     /// A topic is deleted and created anew.
     RecreateTopic(recreate_topic::RecreateTopic),
     /// Records of a transaction, and its end.
@@ -226,6 +229,7 @@ impl FaultSpec {
             FaultSpec::MoveLeader(fault) => fault,
             FaultSpec::MoveCoordinator(fault) => fault,
             FaultSpec::DenyAcl(fault) => fault,
+            FaultSpec::IsolateBroker(fault) => fault,
             FaultSpec::RecreateTopic(fault) => fault,
             FaultSpec::Transaction(fault) => fault,
             FaultSpec::CompactLog(fault) => fault,

@@ -26,6 +26,9 @@ pub const MOCK_PARTITION_BYTES: u64 = 4 * 1024 * 1024;
 /// Bytes that a record takes in a log beside its value: key, `bf-id` header, lengths and its share of the batch header.
 const RECORD_OVERHEAD: u64 = 48;
 
+/// What takes a broker off a network of its own.
+const IN_CONTAINERS: &str = "run with --cluster container: each cluster has a network of its own there";
+
 /// Something that cluster or reader must be able to do. Derived from the steps, never declared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -36,6 +39,8 @@ pub enum Need {
     StopBroker,
     /// Stop a broker in its tracks.
     PauseBroker,
+    /// Take a broker off the network.
+    IsolateBroker,
     /// Delete the oldest part of a log. In a quiet scenario it must do so without writing to it.
     DeleteSegments {
         /// Nothing may be written meanwhile.
@@ -109,6 +114,11 @@ impl Need {
     pub fn unmet_by(&self, cluster: ClusterKind) -> Option<Unmet> {
         match cluster {
             ClusterKind::Mock => self.unmet_by_mock(),
+            ClusterKind::Process if *self == Need::IsolateBroker => Some(Unmet {
+                reason: "brokers that are processes share the network of this machine, off which none is taken alone"
+                    .to_owned(),
+                enable: IN_CONTAINERS.to_owned(),
+            }),
             // What Kafka does not do by itself the link does for it.
             ClusterKind::Process | ClusterKind::Container => None,
         }
@@ -160,6 +170,10 @@ impl Need {
             Need::Retention => (
                 "the mock cluster deletes nothing by itself: it knows neither segments nor retention".into(),
                 "use the fault `delete-segments` without `by`, or run with --cluster process",
+            ),
+            Need::IsolateBroker => (
+                "the brokers of the mock cluster are threads of one process".into(),
+                IN_CONTAINERS,
             ),
             Need::RecreateTopic => (
                 "the mock cluster deletes no topic".into(),
@@ -244,6 +258,7 @@ impl Plan {
                     FaultSpec::KillBroker(_) => needs.push(Need::KillBroker),
                     FaultSpec::RollBrokers(_) => needs.push(Need::StopBroker),
                     FaultSpec::PauseBroker(_) => needs.push(Need::PauseBroker),
+                    FaultSpec::IsolateBroker(_) => needs.push(Need::IsolateBroker),
                     FaultSpec::DeleteSegments(delete) if delete.by != By::Request => needs.push(Need::Retention),
                     FaultSpec::DeleteSegments(_) => needs.push(Need::DeleteSegments { quiet: self.quiet() }),
                     FaultSpec::PanicCallback(panic) => needs.push(match panic.raise {

@@ -288,6 +288,7 @@ fn fault() -> Value {
                 ]),
             ),
         ),
+        ("isolate-broker", table(&["broker"], [("broker", broker())])),
         ("roll-brokers", table(&[], [("gate", words::<Gate>())])),
         (
             "move-address",

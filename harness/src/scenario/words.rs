@@ -71,6 +71,7 @@ mod tests {
                 "move-leader",
                 "move-coordinator",
                 "deny-acl",
+                "isolate-broker",
                 "recreate-topic",
                 "transaction",
                 "compact-log",

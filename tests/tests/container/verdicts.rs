@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use brokerfall_report::history::Grade;
 use brokerfall_report::verdict::Verdict;
 use brokerfall_tests::parity::{report, told};
 
@@ -79,4 +80,27 @@ async fn bundled_readers_end_in_containers_as_they_do_on_the_mock() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert_eq!(mock.len(), RUNS, "{:?}", mock.keys());
+}
+
+#[tokio::test]
+async fn readers_come_through_a_broker_off_the_network() {
+    if engine().await.is_none() {
+        return;
+    }
+    let out = tempfile::tempdir().unwrap();
+    let scenarios = ["broker-kill/isolated-leader"];
+    let runs = report(program(), "container", "full", &scenarios, &READERS[..3], out.path()).runs;
+    assert_eq!(runs.len(), 3);
+    for run in runs {
+        assert_eq!(run.verdict, Verdict::Passed, "{}: {}", run.reader.name, run.cause);
+        let evidence = run.evidence.iter().find(|one| one.kind == "isolate-broker").unwrap();
+        let proofs: Vec<&str> = evidence.proofs.iter().map(|proof| proof.text.as_str()).collect();
+        assert_eq!(evidence.reached, Some(Grade::Felt), "{proofs:?}");
+        assert!(
+            proofs[0].contains("runs and is on no network") && proofs[0].contains("refuses connections"),
+            "{proofs:?}"
+        );
+        let healed = evidence.heal.as_deref().unwrap();
+        assert!(healed.contains("[1, 2, 3] name each other"), "{healed}");
+    }
 }

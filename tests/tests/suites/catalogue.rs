@@ -12,7 +12,7 @@ use brokerfall_report::history::{Grade, Phase};
 use brokerfall_report::verdict::Verdict;
 
 /// Faults, partitions by mode, and the phases in which some scenario must inject them.
-const COVERED: [(&str, &[Phase]); 25] = {
+const COVERED: [(&str, &[Phase]); 26] = {
     use Phase::{CatchUp, Close, Commit, Live, Rebalance, Start};
     [
         ("kill-broker", &[Start, CatchUp, Live, Commit, Rebalance, Close]),
@@ -36,6 +36,7 @@ const COVERED: [(&str, &[Phase]); 25] = {
         ("recreate-topic", &[Live]),
         ("transaction", &[CatchUp, Live]),
         ("compact-log", &[CatchUp, Live]),
+        ("isolate-broker", &[Live]),
         ("roll-brokers", &[Live]),
         ("unclean-election", &[Live]),
         ("move-address", &[Live]),
@@ -44,10 +45,11 @@ const COVERED: [(&str, &[Phase]); 25] = {
 };
 
 /// What the mock cluster cannot do: the suite `process` shows that it is felt.
-const ON_KAFKA: [&str; 7] = [
+const ON_KAFKA: [&str; 8] = [
     "compact-log",
     "deny-acl",
     "fence-member",
+    "isolate-broker",
     "recreate-topic",
     "roll-brokers",
     "transaction",
@@ -174,7 +176,7 @@ fn each_stands_in_the_folder_of_its_fault() {
         });
         let folder = id.split('/').next().unwrap_or_default();
         let fits = match folder {
-            "broker-kill" => has(&["kill-broker", "roll-brokers"]),
+            "broker-kill" => has(&["kill-broker", "roll-brokers", "isolate-broker"]),
             "broker-pause" => has(&["pause-broker"]),
             "partition" => has(&["partition"]),
             "answer-error" => has(&["answer-error"]),

@@ -12,6 +12,7 @@ use brokerfall::fault::{
     answer_error::AnswerError,
     delete_segments::{By, DeleteSegments},
     deny_acl::{Denied, DenyAcl},
+    isolate_broker::IsolateBroker,
     kill_broker::{self, KillBroker},
     kill_reader::{KillReader, State},
     move_address::{Form, MoveAddress},
@@ -190,6 +191,7 @@ fn fault(kind: Kind) -> impl Strategy<Value = FaultSpec> {
         }),
         select(vec![Gate::InSync, Gate::None]).prop_map(|gate| FaultSpec::RollBrokers(RollBrokers { gate })),
         broker().prop_map(|broker| FaultSpec::PauseBroker(PauseBroker { broker })),
+        broker().prop_map(|broker| FaultSpec::IsolateBroker(IsolateBroker { broker })),
         partition(kind).prop_map(FaultSpec::Partition),
         (
             maybe(Just(TOPIC.to_owned())),

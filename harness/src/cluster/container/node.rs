@@ -14,7 +14,7 @@ use futures::{Stream, StreamExt};
 use nix::sys::signal::Signal;
 use testcontainers::bollard;
 use testcontainers::bollard::container::LogOutput;
-use testcontainers::bollard::models::ContainerState;
+use testcontainers::bollard::models::{ContainerState, NetworkConnectRequest, NetworkDisconnectRequest};
 use testcontainers::bollard::query_parameters::{
     AttachContainerOptionsBuilder, InspectContainerOptions, KillContainerOptionsBuilder, LogsOptionsBuilder,
     WaitContainerOptionsBuilder,
@@ -135,6 +135,7 @@ struct Life {
     /// It was told to end.
     asked: Arc<AtomicBool>,
     paused: bool,
+    isolated: bool,
 }
 
 impl Container {
@@ -216,7 +217,10 @@ impl Node for Container {
     }
 
     fn answers(&self) -> bool {
-        self.is_running() && !lock(&self.life).as_ref().is_some_and(|life| life.paused)
+        self.is_running()
+            && !lock(&self.life)
+                .as_ref()
+                .is_some_and(|life| life.paused || life.isolated)
     }
 
     fn last_words(&self) -> Option<String> {
@@ -270,6 +274,7 @@ impl Node for Container {
             ended,
             asked,
             paused: false,
+            isolated: false,
         });
         Ok(())
     }
@@ -311,7 +316,8 @@ impl Node for Container {
         let Some(container) = made.as_ref().filter(|_| self.is_running()) else {
             return Err(self.down());
         };
-        if self.answers() == paused {
+        let is_paused = lock(&self.life).as_ref().is_some_and(|life| life.paused);
+        if is_paused != paused {
             let (done, what) = if paused {
                 (container.pause().await, "pause")
             } else {
@@ -333,6 +339,61 @@ impl Node for Container {
             "is frozen (the engine says paused)".to_owned()
         } else {
             "runs on".to_owned()
+        })
+    }
+
+    /// Returns when the engine says so. Its published ports go with the network, and come back with it.
+    async fn set_isolated(&self, isolated: bool) -> Result<String, ClusterError> {
+        if !self.is_running() {
+            return Err(self.down());
+        }
+        let (name, network) = (&self.recipe.name, &self.recipe.network);
+        let is_isolated = lock(&self.life).as_ref().is_some_and(|life| life.isolated);
+        if is_isolated != isolated {
+            let (done, what) = if isolated {
+                let request = NetworkDisconnectRequest {
+                    container: name.clone(),
+                    force: None,
+                };
+                (
+                    self.docker.disconnect_network(network, request).await,
+                    "take off its network",
+                )
+            } else {
+                let request = NetworkConnectRequest {
+                    container: name.clone(),
+                    endpoint_config: None,
+                };
+                (
+                    self.docker.connect_network(network, request).await,
+                    "connect to its network",
+                )
+            };
+            done.map_err(self.refused(what))?;
+        }
+        let told = self
+            .docker
+            .inspect_container(name, None::<InspectContainerOptions>)
+            .await;
+        let told = told.map_err(self.refused("show"))?;
+        let networks = told
+            .network_settings
+            .and_then(|settings| settings.networks)
+            .unwrap_or_default();
+        if networks.contains_key(network) == isolated {
+            let on: Vec<&str> = networks.keys().map(String::as_str).collect();
+            return Err(kafka::refused(
+                format!("broker {}", self.id),
+                &format!("the engine says that it is on the networks {on:?}"),
+            ));
+        }
+        if let Some(life) = lock(&self.life).as_mut() {
+            life.isolated = isolated;
+        }
+        Ok(if isolated {
+            "is on no network (the engine says)".to_owned()
+        } else {
+            "is on its network again".to_owned()
         })
     }
 

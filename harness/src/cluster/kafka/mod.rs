@@ -97,6 +97,14 @@ pub(super) trait Node: Send + Sync {
     /// Stops it in its tracks or lets it go on, and returns what shows that it does.
     async fn set_paused(&self, paused: bool) -> Result<String, ClusterError>;
 
+    /// Takes it off its network or puts it there again, and returns what shows that it is so.
+    async fn set_isolated(&self, _isolated: bool) -> Result<String, ClusterError> {
+        Err(refused(
+            format!("isolate broker {}", self.id()),
+            "it shares the network of this machine",
+        ))
+    }
+
     /// Takes away what is left of it when it has ended. Idempotent.
     async fn clear(&self) {}
 }

@@ -12,9 +12,9 @@ use nix::sys::signal::Signal;
 
 use super::topics::{self, OFFSETS, configs_of, offsets_partition, replicas_of};
 use super::{
-    ASKER, KafkaCluster, LOOK_EVERY, acls, admin, brokers_of, leader_in, metadata_of, refused, settings, until,
+    ASKER, KafkaCluster, LOOK_EVERY, Node, acls, admin, brokers_of, leader_in, metadata_of, refused, settings, until,
 };
-use crate::cluster::{Ability, Cluster, ClusterError, NodeId, Replicas, Resource, TopicSpec, direct};
+use crate::cluster::{Ability, Cluster, ClusterError, ClusterKind, NodeId, Replicas, Resource, TopicSpec, direct};
 use crate::fault::list;
 use crate::ports::Port;
 
@@ -61,6 +61,7 @@ impl Cluster for KafkaCluster {
             | Ability::StopBroker
             | Ability::UncleanElection
             | Ability::Reassign => true,
+            Ability::IsolateBroker => self.kind == ClusterKind::Container,
         }
     }
 
@@ -183,6 +184,40 @@ impl Cluster for KafkaCluster {
         self.until_named(node, &[node.id()]).await?;
         Ok(format!(
             "broker {}: {} {seen} and answers Metadata",
+            node.id(),
+            node.name()
+        ))
+    }
+
+    async fn isolate_broker(&self, node: NodeId) -> Result<String, ClusterError> {
+        let node = self.node(node)?;
+        let seen = node.set_isolated(true).await?;
+        for address in [node.addresses().reader, node.addresses().oracle] {
+            direct::refuses(address, LOOK_EVERY).await?;
+        }
+        Ok(format!(
+            "broker {}: {} runs and {seen}, {} refuses connections",
+            node.id(),
+            node.name(),
+            node.addresses().reader
+        ))
+    }
+
+    async fn rejoin_broker(&self, node: NodeId) -> Result<String, ClusterError> {
+        let node = self.node(node)?;
+        let seen = node.set_isolated(false).await?;
+        let answering: Vec<&dyn Node> = self
+            .nodes
+            .iter()
+            .map(|node| &**node)
+            .filter(|node| node.answers())
+            .collect();
+        let all: Vec<NodeId> = answering.iter().map(|node| node.id()).collect();
+        for other in &answering {
+            self.until_named(*other, &all).await?;
+        }
+        Ok(format!(
+            "broker {}: {} {seen}, and the brokers {all:?} name each other",
             node.id(),
             node.name()
         ))

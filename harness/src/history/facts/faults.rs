@@ -39,7 +39,7 @@ impl Fault {
     pub fn is_outage(&self) -> bool {
         matches!(
             self.kind.as_str(),
-            "kill-broker" | "roll-brokers" | "unclean-election" | "pause-broker" | "partition"
+            "kill-broker" | "isolate-broker" | "roll-brokers" | "unclean-election" | "pause-broker" | "partition"
         )
     }
 }

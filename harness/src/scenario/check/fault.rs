@@ -48,6 +48,9 @@ impl Check<'_> {
                     self.at_step(n, &["do", "kill-broker", "by"], text);
                 }
             }
+            FaultSpec::IsolateBroker(isolate) => {
+                self.broker(n, &["do", "isolate-broker", "broker"], &isolate.broker);
+            }
             FaultSpec::PauseBroker(pause) => self.broker(n, &["do", "pause-broker", "broker"], &pause.broker),
             FaultSpec::Partition(partition) => self.partition(n, partition),
             FaultSpec::DeleteSegments(delete) => {
