@@ -173,7 +173,7 @@ fn each_stands_in_the_folder_of_its_fault() {
             "transaction" => has(&["transaction"]),
             "compaction" => has(&["compact-log"]),
             "reader" => asks || has(&["pause-reader", "kill-reader"]),
-            "control" => faults.is_empty() && asks,
+            "control" | "record" => faults.is_empty() && asks,
             "incidents" => !faults.is_empty() || asks,
             _ => panic!("{id}: say here what the folder `{folder}` is for"),
         };
