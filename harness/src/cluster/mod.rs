@@ -411,6 +411,8 @@ pub struct TopicSpec {
     pub retention_bytes: Option<u64>,
     /// `segment.bytes`; absent leaves it to the cluster.
     pub segment_bytes: Option<u64>,
+    /// `max.message.bytes`; absent leaves it to the cluster.
+    pub max_message_bytes: Option<u64>,
 }
 
 /// Why a cluster could not do something.

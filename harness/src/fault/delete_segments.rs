@@ -22,13 +22,29 @@ pub struct DeleteSegments {
     /// Which partition; default all.
     #[serde(default)]
     pub partition: Option<u32>,
-    /// Delete until the log start is at least this many records past the highest offset that the reader fetched;
-    /// default 1.
+    /// Past what; default the reader.
+    #[serde(default)]
+    pub past: Past,
+    /// Delete until the log start is at least this many records past it; default 1.
     #[serde(default = "one")]
     pub past_reader_by: u64,
     /// What makes the broker delete; default a request.
     #[serde(default)]
     pub by: By,
+    /// How old a record must be to go, where age decides; default a millisecond: all of them go.
+    #[serde(default, with = "crate::scenario::duration::option")]
+    pub older_than: Option<Duration>,
+}
+
+/// Past what the log start is to come.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Past {
+    /// The highest offset that the reader fetched.
+    #[default]
+    Reader,
+    /// What its group has committed: where a reader that was stopped begins again.
+    Committed,
 }
 
 /// What makes a broker delete.
@@ -40,7 +56,7 @@ pub enum By {
     Request,
     /// The topic may be no larger than a byte (`retention.bytes`): every segment but the active one goes.
     RetentionBytes,
-    /// Records may be no older than a millisecond (`retention.ms`): all of them go.
+    /// Records may be no older than `older-than` (`retention.ms`).
     RetentionMs,
 }
 
@@ -72,12 +88,17 @@ impl Fault for DeleteSegments {
         } else {
             ("records", "are")
         };
-        let by = self
-            .by
-            .setting()
-            .map_or_else(String::new, |setting| format!("by {setting}, "));
+        let by = match (self.by.setting(), self.older_than) {
+            (None, _) => String::new(),
+            (Some(setting), None) => format!("by {setting}, "),
+            (Some(setting), Some(age)) => format!("by {setting} of {age:?}, "),
+        };
+        let past = match self.past {
+            Past::Reader => "the reader fetched",
+            Past::Committed => "the group committed",
+        };
         format!(
-            "{by}delete the start of {place} until {} {records} past what the reader fetched {are} gone",
+            "{by}delete the start of {place} until {} {records} past what {past} {are} gone",
             self.past_reader_by
         )
     }
@@ -93,7 +114,7 @@ impl Fault for DeleteSegments {
         let mut awaited = Vec::new();
         for &partition in &partitions {
             let before = rig.oracle.watermarks(&topic, partition).await?;
-            let reader = standing(rig, &topic, partition).unwrap_or(before.0);
+            let reader = self.standing(rig, &topic, partition).await?.unwrap_or(before.0);
             let wanted = reader + self.past_reader_by;
             if self.by.setting().is_some() {
                 // What the oracle has not read before it is gone, nobody could tell of afterwards.
@@ -116,12 +137,14 @@ impl Fault for DeleteSegments {
                 });
             }
             proofs.push(format!(
-                "log start of {topic}-{partition} moved from {} to {}, past the reader at {reader}",
-                before.0, after.0
+                "log start of {topic}-{partition} moved from {} to {}, past {} at {reader}",
+                before.0,
+                after.0,
+                self.who()
             ));
         }
         if let Some(setting) = self.by.setting() {
-            proofs.extend(expire(rig, &topic, setting, &awaited).await?);
+            proofs.extend(self.expire(rig, &topic, setting, &awaited).await?);
         }
         let (watched, struck) = (topic.clone(), partitions.clone());
         Ok(Injected {
@@ -145,76 +168,106 @@ impl Fault for DeleteSegments {
     }
 }
 
-/// Has retention delete by itself: the topic's setting is changed, and changed back once every log start has moved as far as
-/// is wanted. Each of `awaited` is a partition, its log start, where the reader stands, and what the log start must reach.
-async fn expire(
-    rig: &Rig,
-    topic: &str,
-    setting: &'static str,
-    awaited: &[(u32, u64, u64, u64)],
-) -> Result<Vec<String>, FaultError> {
-    rig.cluster.set_topic(topic, setting, Some(1.to_string())).await?;
-    let moved = until_moved(rig, topic, setting, awaited).await;
-    // Whatever came of it: what is written from here on is to stay.
-    let planned = rig.plan.topics.iter().find(|planned| planned.name == topic);
-    let retention = planned.and_then(|planned| planned.retention);
-    let before = retention.and_then(|retention| match setting {
-        "retention.bytes" => retention.bytes,
-        _ => retention.ms,
-    });
-    let before = before.map(|before| before.to_string());
-    rig.cluster.set_topic(topic, setting, before).await?;
-    moved
-}
-
-/// What the reader asked for last, or where it stands: a fetch in flight may be ahead of what was delivered.
-fn standing(rig: &Rig, topic: &str, partition: u32) -> Option<u64> {
-    rig.recorder.with(|facts| {
-        let fetched = facts.max_fetch_offset(topic, partition);
-        fetched.max(facts.position(topic, partition))
-    })
-}
-
-async fn until_moved(
-    rig: &Rig,
-    topic: &str,
-    setting: &str,
-    awaited: &[(u32, u64, u64, u64)],
-) -> Result<Vec<String>, FaultError> {
-    let deadline = tokio::time::Instant::now() + PROOF;
-    let mut proofs = Vec::new();
-    for &(partition, before, reader, wanted) in awaited {
-        loop {
-            let (start, end) = rig.oracle.watermarks(topic, partition).await?;
-            if start >= wanted {
-                // Retention takes its time, and a reader that reads on may have come past all that it took.
-                rig.link.flush();
-                let reader = standing(rig, topic, partition).unwrap_or(reader);
-                if reader >= start {
-                    return Err(FaultError::NotProven {
-                        what: format!("that {setting} moved the log start of {topic}-{partition} past the reader"),
-                        seen: format!("the log starts at {start}, and the reader had come to {reader} meanwhile"),
-                    });
-                }
-                proofs.push(format!(
-                    "{setting} = 1, and no request, moved the log start of {topic}-{partition} from {before} to {start} of \
-                     {end}, past the reader at {reader}"
-                ));
-                break;
-            }
-            if tokio::time::Instant::now() >= deadline {
-                return Err(FaultError::NotProven {
-                    what: format!("that {setting} moved the log start of {topic}-{partition} past {wanted}"),
-                    seen: format!(
-                        "it moved from {before} to {start} of {end} within {PROOF:?} (only whole segments go: set \
-                         `segment-bytes`, or write more)"
-                    ),
-                });
-            }
-            crate::before_the_next_look(LOOK_EVERY).await;
+impl DeleteSegments {
+    /// Who stands where the log start is to pass.
+    fn who(&self) -> &'static str {
+        match self.past {
+            Past::Reader => "the reader",
+            Past::Committed => "the group's commit",
         }
     }
-    Ok(proofs)
+
+    /// What the reader asked for last, or where it stands (a fetch in flight may be ahead of what was delivered); or what its
+    /// group has committed.
+    async fn standing(&self, rig: &Rig, topic: &str, partition: u32) -> Result<Option<u64>, FaultError> {
+        if self.past == Past::Reader {
+            return Ok(rig.recorder.with(|facts| {
+                let fetched = facts.max_fetch_offset(topic, partition);
+                fetched.max(facts.position(topic, partition))
+            }));
+        }
+        let none = || FaultError::NotProven {
+            what: format!("that what the group committed of {topic}-{partition} was deleted"),
+            seen: "it has committed nothing".to_owned(),
+        };
+        let group = rig.group.as_ref().ok_or_else(none)?;
+        let committed = rig.oracle.committed(group).await?;
+        let here = committed
+            .iter()
+            .find(|one| one.topic == topic && one.partition == partition);
+        here.map(|one| Some(one.offset)).ok_or_else(none)
+    }
+
+    /// Has retention delete by itself: the topic's setting is changed, and changed back once every log start has moved as far
+    /// as is wanted. Each of `awaited` is a partition, its log start, where the reader stands, and what the log start must
+    /// reach.
+    async fn expire(
+        &self,
+        rig: &Rig,
+        topic: &str,
+        setting: &'static str,
+        awaited: &[(u32, u64, u64, u64)],
+    ) -> Result<Vec<String>, FaultError> {
+        let value = self.older_than.map_or(1, crate::run::millis);
+        rig.cluster.set_topic(topic, setting, Some(value.to_string())).await?;
+        let moved = self
+            .until_moved(rig, topic, &format!("{setting} = {value}"), awaited)
+            .await;
+        // Whatever came of it: what is written from here on is to stay.
+        let planned = rig.plan.topics.iter().find(|planned| planned.name == topic);
+        let retention = planned.and_then(|planned| planned.retention);
+        let before = retention.and_then(|retention| match setting {
+            "retention.bytes" => retention.bytes,
+            _ => retention.ms,
+        });
+        let before = before.map(|before| before.to_string());
+        rig.cluster.set_topic(topic, setting, before).await?;
+        moved
+    }
+
+    async fn until_moved(
+        &self,
+        rig: &Rig,
+        topic: &str,
+        setting: &str,
+        awaited: &[(u32, u64, u64, u64)],
+    ) -> Result<Vec<String>, FaultError> {
+        let deadline = tokio::time::Instant::now() + PROOF;
+        let who = self.who();
+        let mut proofs = Vec::new();
+        for &(partition, before, reader, wanted) in awaited {
+            loop {
+                let (start, end) = rig.oracle.watermarks(topic, partition).await?;
+                if start >= wanted {
+                    // Retention takes its time, and a reader that reads on may have come past all that it took.
+                    rig.link.flush();
+                    let reader = self.standing(rig, topic, partition).await?.unwrap_or(reader);
+                    if reader >= start {
+                        return Err(FaultError::NotProven {
+                            what: format!("that {setting} moved the log start of {topic}-{partition} past {who}"),
+                            seen: format!("the log starts at {start}, and {who} had come to {reader} meanwhile"),
+                        });
+                    }
+                    proofs.push(format!(
+                        "{setting}, and no request, moved the log start of {topic}-{partition} from {before} to {start} of \
+                         {end}, past {who} at {reader}"
+                    ));
+                    break;
+                }
+                if tokio::time::Instant::now() >= deadline {
+                    return Err(FaultError::NotProven {
+                        what: format!("that {setting} moved the log start of {topic}-{partition} past {wanted}"),
+                        seen: format!(
+                            "it moved from {before} to {start} of {end} within {PROOF:?} (only whole segments go: set \
+                             `segment-bytes`, or write more)"
+                        ),
+                    });
+                }
+                crate::before_the_next_look(LOOK_EVERY).await;
+            }
+        }
+        Ok(proofs)
+    }
 }
 
 /// Deletes what stands below an offset. Where the log ends before it, as that of a reader that has read everything, records

@@ -104,11 +104,9 @@ fn unsaid(facts: &Facts, since_us: u64, until: Moment) -> Option<(u64, &str)> {
     if ends(facts).is_some() || fault_in_force(facts) || until.us.saturating_sub(since_us) < facts.within_us() {
         return None;
     }
-    let lives = facts.patients().into_iter().filter_map(|life| facts.lives().get(life));
-    lives
-        .filter(|life| life.hangs_at_the_end(until))
-        .map(|life| (since_us, life.member.as_str()))
-        .next()
+    let mut lives = facts.patients().into_iter().filter_map(|life| facts.lives().get(life));
+    let hangs = lives.find(|life| life.hangs_at_the_end(until));
+    hangs.map(|life| (since_us, life.member.as_str()))
 }
 
 /// Whether a quiet reader reached its targets only after the sentinel was written.

@@ -34,7 +34,8 @@ pub use self::group::GroupWatch;
 pub use self::load::{Load, LoadTotals};
 use self::nodes::Nodes;
 pub use self::read::Scan;
-use self::records::Make;
+use self::records::Aged;
+pub(crate) use self::records::Make;
 pub use self::records::{FOREIGN, ID_HEADER, Marker};
 pub use self::transaction::Transaction;
 pub use self::write::Written;
@@ -210,21 +211,17 @@ impl Oracle {
             .await
     }
 
-    /// Like [`Oracle::produce`], with values of `value_bytes` bytes instead of the generator's length.
+    /// Like [`Oracle::produce`], made otherwise than the topic's generator says.
     ///
     /// # Errors
     /// As for [`Oracle::produce`].
-    async fn produce_with(
+    pub(crate) async fn produce_with(
         &self,
         topic: &str,
         partition: u32,
         count: u64,
-        value_bytes: u64,
+        make: Make,
     ) -> Result<Written, OracleError> {
-        let make = Make {
-            value_bytes: Some(value_bytes),
-            ..Make::default()
-        };
         self.shared
             .write((topic.to_owned(), partition), count, make, PATIENCE)
             .await
@@ -235,11 +232,32 @@ impl Oracle {
     /// # Errors
     /// [`OracleError::NotAcked`], [`OracleError::UnknownPartition`].
     pub async fn preload(&self, topic: &str, per_partition: u64) -> Result<(), OracleError> {
+        self.preload_made(topic, per_partition, &Make::default()).await
+    }
+
+    /// Like [`Oracle::preload`], with timestamps of the past: the first record of a partition is so old, the last is new, and
+    /// those between are as old as their turn.
+    ///
+    /// # Errors
+    /// As for [`Oracle::preload`].
+    pub async fn preload_aged(&self, topic: &str, per_partition: u64, first: Duration) -> Result<(), OracleError> {
+        let aged = Aged {
+            records: per_partition,
+            first,
+        };
+        let make = Make {
+            aged: Some(aged),
+            ..Make::default()
+        };
+        self.preload_made(topic, per_partition, &make).await
+    }
+
+    async fn preload_made(&self, topic: &str, per_partition: u64, make: &Make) -> Result<(), OracleError> {
         let keys = self.keys().into_iter().filter(|key| key.0 == topic);
-        let writes = keys.map(|key| async {
+        let writes = keys.map(|key| async move {
             let written = self
                 .shared
-                .write(key.clone(), per_partition, Make::default(), PATIENCE)
+                .write(key.clone(), per_partition, make.clone(), PATIENCE)
                 .await?;
             let acked = written.ids.count();
             if acked == per_partition {
@@ -415,7 +433,7 @@ impl Oracle {
                     records,
                 });
             }
-            let written = self.produce_with(topic, partition, 1, FILLER_BYTES).await?;
+            let written = self.produce_with(topic, partition, 1, filler()).await?;
             if written.ids.is_empty() {
                 return Err(OracleError::NotAcked {
                     topic: topic.to_owned(),
@@ -438,6 +456,14 @@ impl Oracle {
             self.shared.committed_once(group)
         })
         .await
+    }
+}
+
+/// How fillers are made.
+fn filler() -> Make {
+    Make {
+        value_bytes: Some(FILLER_BYTES),
+        ..Make::default()
     }
 }
 

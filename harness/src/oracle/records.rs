@@ -1,5 +1,7 @@
 //! Record batches: how records of given ids are made, and how ids are read back.
 
+use std::time::Duration;
+
 use brokerfall_report::history::TopicInfo;
 use bytes::{Buf, Bytes, BytesMut};
 use kafka_protocol::indexmap::IndexMap;
@@ -24,16 +26,38 @@ const PREFIX: usize = 12;
 
 /// How records are made, beside what the topic's generator says.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Make {
+pub(crate) struct Make {
     /// Bytes of a value in place of the generator's: fillers are records like any other, only longer.
-    pub(super) value_bytes: Option<u64>,
+    pub(crate) value_bytes: Option<u64>,
+    /// Their values are null.
+    pub(crate) null_values: bool,
+    /// How old they are; absent means that they are written now.
+    pub(crate) aged: Option<Aged>,
     /// The transaction that they belong to.
-    pub(super) of: Option<OfTransaction>,
+    pub(crate) of: Option<OfTransaction>,
+}
+
+/// How old records are: the first so old, the last written now, and those between as old as their turn.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Aged {
+    /// How many there are.
+    pub(super) records: u64,
+    /// How old the first is.
+    pub(super) first: Duration,
+}
+
+impl Aged {
+    /// How old the n-th is, milliseconds.
+    fn of(&self, n: u64) -> i64 {
+        let younger = self.records.saturating_sub(n.saturating_add(1)) as f64;
+        let share = younger / self.records.saturating_sub(1).max(1) as f64;
+        (self.first.as_secs_f64() * 1_000.0 * share.min(1.0)) as i64
+    }
 }
 
 /// The producer that writes records of a transaction, and how many it has written to the partition before them.
 #[derive(Debug, Clone)]
-pub(super) struct OfTransaction {
+pub(crate) struct OfTransaction {
     /// Transactional id.
     pub(super) id: String,
     /// Producer id.
@@ -73,9 +97,9 @@ pub(super) fn batch(
                 timestamp_type: TimestampType::Creation,
                 offset: i64::from(at),
                 sequence: base_sequence.saturating_add(at),
-                timestamp,
+                timestamp: timestamp - make.aged.map_or(0, |aged| aged.of(written + id - first)),
                 key: Some(Bytes::from(generator.key(partition, id))),
-                value: generator.value(id).map(Bytes::from),
+                value: generator.value(id).filter(|_| !make.null_values).map(Bytes::from),
                 headers,
             }
         })
@@ -215,6 +239,23 @@ mod tests {
             .collect();
         assert_eq!(told, [(7, 2, 500), (7, 2, 501)]);
         assert!(set.records.iter().all(|one| one.transactional && !one.control));
+    }
+
+    #[test]
+    fn the_first_record_is_as_old_as_was_asked_and_the_last_is_new() {
+        let aged = Aged {
+            records: 5,
+            first: Duration::from_secs(8),
+        };
+        assert_eq!([0, 1, 2, 3, 4].map(|n| aged.of(n)), [8_000, 6_000, 4_000, 2_000, 0]);
+        let make = Make {
+            aged: Some(aged),
+            ..Make::default()
+        };
+        let mut encoded = batch(&topic(), 0, 3, 2, 2, &make).unwrap();
+        let set = RecordBatchDecoder::decode(&mut encoded).unwrap();
+        let written: Vec<i64> = set.records.iter().map(|one| one.timestamp).collect();
+        assert_eq!(written[1] - written[0], 2_000);
     }
 
     #[test]

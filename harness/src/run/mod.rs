@@ -158,7 +158,7 @@ async fn elapsed(length: Duration) {
 }
 
 /// A duration in whole milliseconds.
-fn millis(duration: Duration) -> u64 {
+pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 

@@ -17,7 +17,7 @@ use crate::link::toxiproxy::ToxiproxyLink;
 use crate::link::{Link, LinkError, LinkSource};
 use crate::oracle::{Oracle, OracleError};
 use crate::reader::host::HostError;
-use crate::scenario::plan::{Plan, TopicPlan};
+use crate::scenario::plan::{Action, Plan, TopicPlan, USUAL_VALUE_BYTES};
 
 /// Why a run could not be carried out.
 #[derive(Debug, thiserror::Error)]
@@ -123,7 +123,10 @@ pub(crate) async fn up(order: &Order, recorder: &Recorder) -> Result<Rig, RunErr
     }
     let oracle = Oracle::connect(&cluster.direct_bootstrap(), cluster.login(), recorder.clone(), &topics).await?;
     for topic in &plan.topics {
-        oracle.preload(&topic.name, topic.preload).await?;
+        match topic.age {
+            Some(age) => oracle.preload_aged(&topic.name, topic.preload, age).await?,
+            None => oracle.preload(&topic.name, topic.preload).await?,
+        }
     }
     // While the reader starts: this run waits for it.
     order.clusters.start_ahead(order.cluster, plan.cluster.brokers);
@@ -169,8 +172,22 @@ pub(super) fn topic_spec(plan: &Plan, topic: &TopicPlan, partitions: u32) -> Top
         retention_ms: topic.retention.and_then(|retention| retention.ms),
         retention_bytes: topic.retention.and_then(|retention| retention.bytes),
         segment_bytes: topic.segment_bytes,
+        max_message_bytes: longest(plan),
     }
 }
+
+/// The length of records that topics must take, where it is more than they take by themselves.
+fn longest(plan: &Plan) -> Option<u64> {
+    let values = plan.steps.iter().filter_map(|step| match &step.action {
+        Action::Produce(produce) => produce.value_bytes,
+        _ => None,
+    });
+    let longest = values.max().filter(|bytes| *bytes > USUAL_VALUE_BYTES)?;
+    Some(longest.saturating_add(BATCH_OVERHEAD))
+}
+
+/// Bytes of a batch beside the value of its only record: more than there are.
+const BATCH_OVERHEAD: u64 = 1_000;
 
 /// The most partitions that a step adds to a topic. The mock cluster cannot add any, so they are there from the start and
 /// the link shows them when their time has come.

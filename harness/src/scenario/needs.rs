@@ -9,7 +9,7 @@ use super::plan::{Action, Ask, InFlight, Joiner, Plan, ReaderPlan, State, When};
 use super::words::{GROUP_APIS, is_authorization};
 use crate::cluster::ClusterKind;
 use crate::fault::FaultSpec;
-use crate::fault::delete_segments::By;
+use crate::fault::delete_segments::{By, Past};
 use crate::fault::deny_acl::Denied;
 use crate::fault::kill_broker;
 use crate::fault::move_address::{Form, MoveAddress};
@@ -363,19 +363,19 @@ impl Plan {
 
     /// About how many bytes the fullest partition holds before load: preload and `produce` steps.
     fn partition_bytes(&self) -> u64 {
-        let produced = self
-            .steps
-            .iter()
-            .map(|step| match step.action {
-                Action::Produce(records) => records,
+        let bytes = |records: u64, value: u64| records.saturating_mul(value.max(8).saturating_add(RECORD_OVERHEAD));
+        let produced = |usual: u64| {
+            let steps = self.steps.iter().map(move |step| match &step.action {
+                Action::Produce(produce) => bytes(produce.records, produce.value_bytes.unwrap_or(usual)),
                 _ => 0,
-            })
-            .fold(0, u64::saturating_add);
+            });
+            steps.fold(0, u64::saturating_add)
+        };
         self.topics
             .iter()
             .map(|topic| {
-                let record = topic.generator.value_bytes.max(8).saturating_add(RECORD_OVERHEAD);
-                topic.preload.saturating_add(produced).saturating_mul(record)
+                let usual = topic.generator.value_bytes;
+                bytes(topic.preload, usual).saturating_add(produced(usual))
             })
             .max()
             .unwrap_or(0)
@@ -489,6 +489,7 @@ fn serves(kind: Kind, action: &Action) -> bool {
                 kind == Kind::Group || !group_api
             }
             FaultSpec::MoveCoordinator(_) | FaultSpec::FenceMember(_) => kind == Kind::Group,
+            FaultSpec::DeleteSegments(delete) => kind == Kind::Group || delete.past != Past::Committed,
             FaultSpec::DenyAcl(deny) => kind == Kind::Group || deny.on != Denied::Group,
             // A table's keys belong to their partitions: its topic keeps the number that it has.
             FaultSpec::AddPartitions(_) => kind != Kind::Table,
@@ -499,6 +500,8 @@ fn serves(kind: Kind, action: &Action) -> bool {
             ..
         } => kind == Kind::Table,
         Action::Ask { what: Ask::Commit, .. } | Action::Join(_) => kind == Kind::Group,
+        // To a table a null value says that a key is deleted.
+        Action::Produce(produce) => kind != Kind::Table || !produce.null_values,
         _ => true,
     }
 }

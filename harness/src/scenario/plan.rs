@@ -98,6 +98,8 @@ pub struct TopicPlan {
     pub role: Option<String>,
     /// Records per partition that stand in the log before the reader starts.
     pub preload: u64,
+    /// How old the first of them is; the last is written now, and those between are as old as their turn. Absent means now.
+    pub age: Option<Duration>,
     /// How keys and values follow from ids.
     pub generator: Generator,
 }
@@ -189,8 +191,8 @@ pub enum Action {
     Heal(Vec<String>),
     /// Heal whatever is in force.
     HealAll,
-    /// Write this many records per partition of every topic.
-    Produce(u64),
+    /// Write records to each partition of every topic.
+    Produce(Produce),
     /// Ask the reader for something.
     Ask {
         /// What.
@@ -202,6 +204,23 @@ pub enum Action {
     Restart(State),
     /// Start another member; healed by its leaving.
     Join(Joiner),
+}
+
+/// Longest value that a step writes, bytes: what the oracle asks a broker for at once.
+pub const MOST_VALUE_BYTES: u64 = 8_000_000;
+
+/// A topic takes records up to this long unless it is told otherwise, bytes: a little below Kafka's `max.message.bytes`.
+pub const USUAL_VALUE_BYTES: u64 = 900_000;
+
+/// Records that a step writes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Produce {
+    /// How many to each partition.
+    pub records: u64,
+    /// Bytes of a value; absent means as the topic has it.
+    pub value_bytes: Option<u64>,
+    /// Their values are null, whatever the topic has.
+    pub null_values: bool,
 }
 
 /// What a reader is asked for.

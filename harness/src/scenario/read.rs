@@ -10,8 +10,8 @@ use brokerfall_report::protocol::{Isolation, Kind, Reset};
 use super::decode::decode;
 use super::diagnostics::{Sink, quoted, unknown};
 use super::plan::{
-    Action, Ask, ClusterPlan, ExpectPlan, Joiner, LoadPlan, Plan, ReaderPlan, Retention, State, Step, TopicPlan, When,
-    WireTrigger,
+    Action, Ask, ClusterPlan, ExpectPlan, Joiner, LoadPlan, Plan, Produce, ReaderPlan, Retention, State, Step,
+    TopicPlan, When, WireTrigger,
 };
 use super::section::{Section, list, taken};
 use super::tree::{Entry, Node, Value};
@@ -180,6 +180,7 @@ fn topic(section: &Section<'_>) -> Option<TopicPlan> {
     let keys = preload.or("keys", KEYS);
     let value_bytes = preload.or("value-bytes", VALUE_BYTES);
     let tombstone_every = preload.optional("tombstone-every");
+    let age = preload.length("age", None);
     preload.done();
     Some(TopicPlan {
         name: name?,
@@ -193,6 +194,7 @@ fn topic(section: &Section<'_>) -> Option<TopicPlan> {
             .find(|known| Some(known.name()) == cleanup.as_deref())?,
         role: role.filter(|role| !role.is_empty()),
         preload: records?,
+        age,
         generator: Generator {
             keys: keys?,
             value_bytes: value_bytes?,
@@ -395,9 +397,18 @@ fn command(word: &str, span: &Range<usize>, value: Option<&Node>, sink: &Sink<'_
             );
             return None;
         }
-        "produce" => section
-            .required("records", "records per partition")
-            .map(Action::Produce),
+        "produce" => {
+            let records = section.required("records", "records per partition");
+            let value_bytes = section.optional("value-bytes");
+            let null_values = section.or("null-values", false);
+            records.zip(null_values).map(|(records, null_values)| {
+                Action::Produce(Produce {
+                    records,
+                    value_bytes,
+                    null_values,
+                })
+            })
+        }
         "restart-reader" => section.or("state", State::Keep).map(Action::Restart),
         "join-member" => section.or("reader", Joiner::Same).map(Action::Join),
         _ => {

@@ -9,10 +9,10 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::decode::variants;
-use super::plan::{InFlight, Joiner, State};
+use super::plan::{InFlight, Joiner, MOST_VALUE_BYTES, State, USUAL_VALUE_BYTES};
 use super::words::INVARIANTS;
 use crate::cluster::Cleanup;
-use crate::fault::delete_segments::By;
+use crate::fault::delete_segments::{By, Past};
 use crate::fault::deny_acl::Denied;
 use crate::fault::kill_broker;
 use crate::fault::move_address::Form;
@@ -119,8 +119,9 @@ fn topic() -> Value {
     let preload = [
         ("records", whole(0)),
         ("keys", whole(1)),
-        ("value-bytes", between(0, 900_000)),
+        ("value-bytes", between(0, USUAL_VALUE_BYTES)),
         ("tombstone-every", whole(1)),
+        ("age", duration()),
     ];
     table(
         &["name"],
@@ -181,8 +182,13 @@ const BARE: [&str; 6] = ["snapshot", "barrier", "commit", "restart-reader", "sto
 
 fn command() -> Value {
     let wait = || table(&[], [("wait", boolean())]);
+    let produce = [
+        ("records", whole(1)),
+        ("value-bytes", between(0, MOST_VALUE_BYTES)),
+        ("null-values", boolean()),
+    ];
     one_key([
-        ("produce", table(&["records"], [("records", whole(1))])),
+        ("produce", table(&["records"], produce)),
         ("snapshot", wait()),
         ("barrier", wait()),
         ("commit", wait()),
@@ -241,7 +247,8 @@ fn fault() -> Value {
                 &[],
                 place()
                     .into_iter()
-                    .chain([("past-reader-by", whole(0)), ("by", words::<By>())]),
+                    .chain([("past", words::<Past>()), ("past-reader-by", whole(0))])
+                    .chain([("by", words::<By>()), ("older-than", duration())]),
             ),
         ),
         ("panic-callback", table(&["callback", "raise"], callback)),

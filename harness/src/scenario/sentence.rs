@@ -1,7 +1,7 @@
 //! Steps as sentences, for reports.
 
 use super::duration::format as length;
-use super::plan::{Action, Ask, Joiner, State, Step, WireTrigger};
+use super::plan::{Action, Ask, Joiner, Produce, State, Step, WireTrigger};
 
 impl Step {
     /// The step as a sentence: `once caught up and 200 records delivered, 2s later: kill broker (leader)`.
@@ -49,9 +49,18 @@ impl Step {
             Action::Do { fault, .. } => fault.fault().text(),
             Action::Heal(names) => format!("heal {}", names.join(", ")),
             Action::HealAll => "heal everything in force".to_owned(),
-            Action::Produce(records) => {
+            Action::Produce(Produce {
+                records,
+                value_bytes,
+                null_values,
+            }) => {
+                let values = match (value_bytes, null_values) {
+                    (Some(bytes), _) => format!(" of {bytes} bytes"),
+                    (None, true) => " with null values".to_owned(),
+                    (None, false) => String::new(),
+                };
                 format!(
-                    "write {records} {} to each partition",
+                    "write {records} {}{values} to each partition",
                     plural(*records, "record", "records")
                 )
             }

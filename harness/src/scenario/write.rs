@@ -6,7 +6,7 @@ use serde::Serialize;
 use toml::{Table, Value};
 
 use super::duration;
-use super::plan::{Action, Joiner, Plan, State, Step, TopicPlan, When};
+use super::plan::{Action, Joiner, Plan, Produce, State, Step, TopicPlan, When};
 
 impl Plan {
     /// The plan as a scenario file without a matrix. Reading it back gives the same plan.
@@ -134,6 +134,9 @@ fn topic(topic: &TopicPlan) -> Result<Value, toml::ser::Error> {
     if let Some(every) = topic.generator.tombstone_every {
         preload.insert("tombstone-every".into(), value(&every)?);
     }
+    if let Some(age) = topic.age {
+        preload.insert("age".into(), duration::format(age).into());
+    }
     table.insert("preload".into(), preload.into());
     Ok(table.into())
 }
@@ -155,7 +158,7 @@ fn step(step: &Step) -> Result<Value, toml::ser::Error> {
         }
         Action::Heal(names) => ("heal", value(names)?),
         Action::HealAll => ("heal", "all".into()),
-        Action::Produce(records) => ("do", command("produce", "records", value(records)?)),
+        Action::Produce(produce) => ("do", written(produce)?),
         Action::Ask { what, wait: true } => ("do", what.name().into()),
         Action::Ask { what, wait: false } => ("do", command(what.name(), "wait", false.into())),
         Action::Restart(State::Keep) => ("do", "restart-reader".into()),
@@ -202,4 +205,18 @@ fn value<T: Serialize + ?Sized>(of: &T) -> Result<Value, toml::ser::Error> {
 
 fn length(of: Duration) -> Value {
     duration::format(of).into()
+}
+
+fn written(produce: &Produce) -> Result<Value, toml::ser::Error> {
+    let mut keys = Table::new();
+    keys.insert("records".into(), value(&produce.records)?);
+    if let Some(bytes) = &produce.value_bytes {
+        keys.insert("value-bytes".into(), value(bytes)?);
+    }
+    if produce.null_values {
+        keys.insert("null-values".into(), true.into());
+    }
+    let mut table = Table::new();
+    table.insert("produce".into(), keys.into());
+    Ok(table.into())
 }

@@ -203,11 +203,29 @@ async fn reader_of_a_log_that_the_cleaner_compacted_is_given_what_is_left() {
     }
 }
 
+/// By KIP-74 a broker gives the first record of an answer however long it is; a null value is a value.
+#[tokio::test]
+async fn reader_is_given_records_larger_than_a_fetch_and_null_values() {
+    kit().await;
+    let runs = runs(&["record"], &REFERENCES);
+    // A table takes a null value for a deletion.
+    assert_eq!(runs.len(), 5, "{:?}", runs.iter().map(told).collect::<Vec<_>>());
+    for run in &runs {
+        assert_eq!(run.verdict, Verdict::Passed, "{}", told(run));
+    }
+}
+
 #[tokio::test]
 async fn reader_that_retention_overtakes_goes_on_at_the_new_start_or_the_end() {
     kit().await;
-    let runs = runs(&["retention/by-size-catch-up", "retention/emptied-live"], &REFERENCES);
-    assert_eq!(runs.len(), 6, "{:?}", runs.iter().map(told).collect::<Vec<_>>());
+    let scenarios = [
+        "retention/by-size-catch-up",
+        "retention/by-age-catch-up",
+        "retention/emptied-live",
+        "retention/past-committed[by=retention-bytes]",
+    ];
+    let runs = runs(&scenarios, &REFERENCES);
+    assert_eq!(runs.len(), 10, "{:?}", runs.iter().map(told).collect::<Vec<_>>());
     assert_passed_and_felt(&runs, "delete-segments");
     for run in &runs {
         let deletion = run.evidence.iter().find(|one| one.kind == "delete-segments");

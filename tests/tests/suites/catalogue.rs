@@ -190,7 +190,7 @@ fn each_stands_in_the_folder_of_its_fault() {
             "address" => has(&["move-address"]),
             "group" => has(&["fence-member"]),
             "reader" => asks || has(&["pause-reader", "kill-reader"]),
-            "control" => faults.is_empty() && asks,
+            "control" | "record" => faults.is_empty() && asks,
             "incidents" => !faults.is_empty() || asks,
             _ => panic!("{id}: say here what the folder `{folder}` is for"),
         };

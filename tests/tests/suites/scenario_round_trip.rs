@@ -10,7 +10,7 @@ use brokerfall::fault::{
     absent_topic::AbsentTopic,
     add_partitions::AddPartitions,
     answer_error::AnswerError,
-    delete_segments::{By, DeleteSegments},
+    delete_segments::{By, DeleteSegments, Past},
     deny_acl::{Denied, DenyAcl},
     isolate_broker::IsolateBroker,
     kill_broker::{self, KillBroker},
@@ -197,14 +197,18 @@ fn fault(kind: Kind) -> impl Strategy<Value = FaultSpec> {
             maybe(Just(TOPIC.to_owned())),
             maybe(0..PARTITIONS),
             0u64..1_000,
-            select(vec![By::Request, By::RetentionBytes, By::RetentionMs])
+            select(vec![By::Request, By::RetentionBytes, By::RetentionMs]),
+            (select(vec![Past::Reader, Past::Committed]), maybe(length())),
         )
-            .prop_map(|(topic, partition, past_reader_by, by)| {
+            .prop_map(move |(topic, partition, past_reader_by, by, (past, older_than))| {
                 FaultSpec::DeleteSegments(DeleteSegments {
                     topic,
                     partition,
+                    // Only a group commits.
+                    past: if kind == Kind::Group { past } else { Past::Reader },
                     past_reader_by,
                     by,
+                    older_than: older_than.filter(|_| by == By::RetentionMs),
                 })
             }),
         broker().prop_map(|broker| {
@@ -310,7 +314,22 @@ fn command(kind: Kind, quiet: bool) -> impl Strategy<Value = Action> {
             .flat_map(|what| [true, false].map(|wait| Action::Ask { what, wait })),
     );
     if !quiet {
-        commands.push(Action::Produce(7));
+        commands.push(Action::Produce(Produce {
+            records: 7,
+            ..Produce::default()
+        }));
+        commands.push(Action::Produce(Produce {
+            records: 2,
+            value_bytes: Some(3_000_000),
+            null_values: false,
+        }));
+        if kind != Kind::Table {
+            commands.push(Action::Produce(Produce {
+                records: 1,
+                value_bytes: None,
+                null_values: true,
+            }));
+        }
     }
     select(commands)
 }
@@ -463,7 +482,7 @@ fn topics() -> impl Strategy<Value = Vec<TopicPlan>> {
         // Not compacted alone: from such a topic nothing is deleted.
         select(vec![Cleanup::Delete, Cleanup::CompactDelete]),
         role,
-        0u64..1 << 62,
+        (0u64..1 << 62, maybe(length())),
         generator,
         kept,
     );
@@ -472,17 +491,20 @@ fn topics() -> impl Strategy<Value = Vec<TopicPlan>> {
             .into_iter()
             .enumerate()
             .map(
-                |(n, ((replicas, brokers), cleanup, role, preload, generator, (segment_bytes, retention)))| TopicPlan {
-                    name: if n == 0 { TOPIC.to_owned() } else { format!("topic_{n}") },
-                    partitions: PARTITIONS,
-                    replicas,
-                    brokers,
-                    segment_bytes,
-                    retention,
-                    cleanup,
-                    role,
-                    preload,
-                    generator,
+                |(n, ((replicas, brokers), cleanup, role, (preload, age), generator, (segment_bytes, retention)))| {
+                    TopicPlan {
+                        name: if n == 0 { TOPIC.to_owned() } else { format!("topic_{n}") },
+                        partitions: PARTITIONS,
+                        replicas,
+                        brokers,
+                        segment_bytes,
+                        retention,
+                        cleanup,
+                        role,
+                        preload,
+                        age,
+                        generator,
+                    }
                 },
             )
             .collect()

@@ -39,6 +39,9 @@ pub(super) fn configs_of(topic: &TopicSpec, kafka: &str) -> Vec<(&'static str, S
     if let Some(bytes) = topic.retention_bytes {
         configs.push(("retention.bytes", bytes.to_string()));
     }
+    if let Some(bytes) = topic.max_message_bytes {
+        configs.push(("max.message.bytes", bytes.to_string()));
+    }
     if let Some(bytes) = topic.segment_bytes {
         // From 4.1 on segments below 1 MiB go by another name.
         let small = bytes < (1 << 20) && !kafka.starts_with("3.");

@@ -15,6 +15,7 @@ use super::rig::{Released, Rig};
 use super::setup::RunError;
 use crate::fault::FaultError;
 use crate::history::facts::Facts;
+use crate::oracle::Make;
 use crate::reader::host::{HostError, ReaderProcess};
 use crate::scenario::needs::Need;
 use crate::scenario::plan::{Action, Step};
@@ -211,10 +212,17 @@ async fn take(rig: &Arc<Rig>, course: &Arc<Course>, index: usize, step: &Step) -
             faults::heal(rig, Released::All).await?;
             true
         }
-        Action::Produce(records) => {
+        Action::Produce(produce) => {
             for topic in &rig.plan.topics {
                 for partition in 0..rig.partitions(&topic.name) {
-                    rig.oracle.produce(&topic.name, partition, *records).await?;
+                    let make = Make {
+                        value_bytes: produce.value_bytes,
+                        null_values: produce.null_values,
+                        ..Make::default()
+                    };
+                    rig.oracle
+                        .produce_with(&topic.name, partition, produce.records, make)
+                        .await?;
                 }
             }
             true

@@ -8,6 +8,7 @@ use super::super::tree::At;
 use super::{Check, MOST_PARTITIONS};
 use crate::cluster::{Cleanup, NodeId};
 use crate::fault::add_partitions::AddPartitions;
+use crate::fault::delete_segments::By;
 use crate::fault::deny_acl::Denied;
 use crate::fault::fence_member::FenceMember;
 use crate::fault::kill_broker;
@@ -56,6 +57,13 @@ impl Check<'_> {
             FaultSpec::DeleteSegments(delete) => {
                 self.place(n, "delete-segments", delete.topic.as_deref(), delete.partition);
                 self.cleanup(n, "delete-segments", delete.topic.as_deref(), Cleanup::deletes);
+                if delete.older_than.is_some() && delete.by != By::RetentionMs {
+                    let text = "only age decides by `older-than` (set `by = \"retention-ms\"`, or drop it)";
+                    self.at_step(n, &["do", "delete-segments", "older-than"], text);
+                } else if delete.older_than.is_some_and(|age| age.is_zero()) {
+                    let text = "no record is younger than 0 (wanted 1ms at least)";
+                    self.at_step(n, &["do", "delete-segments", "older-than"], text);
+                }
             }
             FaultSpec::PanicCallback(panic) => self.callback(n, panic),
             FaultSpec::AnswerError(answer) => {

@@ -9,7 +9,7 @@ use brokerfall_report::history::Phase;
 use brokerfall_report::protocol::Kind;
 
 use super::diagnostics::{Sink, nearest, quoted, unknown};
-use super::plan::{Action, Plan, ReaderPlan, Step, TopicPlan, When};
+use super::plan::{Action, MOST_VALUE_BYTES, Plan, Produce, ReaderPlan, Step, TopicPlan, USUAL_VALUE_BYTES, When};
 use super::read::Draft;
 use super::tree::{At, Node};
 use crate::cluster::NodeId;
@@ -289,7 +289,7 @@ impl Check<'_> {
                     "0 keys leave a record without one (wanted 1 at least)",
                 );
             }
-            if topic.generator.value_bytes > 900_000 {
+            if topic.generator.value_bytes > USUAL_VALUE_BYTES {
                 let text = format!(
                     "a value of {} bytes is above what a broker takes (at most 900000)",
                     topic.generator.value_bytes
@@ -513,7 +513,11 @@ impl Check<'_> {
                 }
                 self.fault(n, fault);
             }
-            Action::Produce(records) => {
+            Action::Produce(Produce {
+                records,
+                value_bytes,
+                null_values,
+            }) => {
                 if self.plan.quiet() {
                     self.at_step(n, &["do"], self.quiet_rule("`produce`"));
                 }
@@ -523,6 +527,14 @@ impl Check<'_> {
                         &["do", "produce", "records"],
                         "0 records are none (wanted 1 at least)",
                     );
+                }
+                if value_bytes.is_some_and(|bytes| bytes > MOST_VALUE_BYTES) {
+                    let text = format!("a value is too long (wanted at most {MOST_VALUE_BYTES} bytes)");
+                    self.at_step(n, &["do", "produce", "value-bytes"], text);
+                }
+                if *null_values && value_bytes.is_some() {
+                    let text = "a null value has no length (drop `value-bytes`, or `null-values`)";
+                    self.at_step(n, &["do", "produce", "value-bytes"], text);
                 }
             }
             Action::Ask { .. } | Action::Restart(_) | Action::Join(_) if before_start => {
