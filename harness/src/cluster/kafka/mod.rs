@@ -434,6 +434,23 @@ impl KafkaCluster {
         .await
     }
 
+    /// Waits until the first of a partition's replicas leads it, and has it elected where another does: a broker that the
+    /// machine starved was fenced meanwhile, and nothing else gives it the lead.
+    async fn until_first_leads(&self, topic: &str, partition: i32, first: NodeId) -> Result<(), ClusterError> {
+        let what = format!("that broker {first}, its first replica, leads {topic}-{partition}");
+        until(&what, || async {
+            let led = leader_in(&self.metadata(&[topic.to_owned()]).await?, partition);
+            if led == Some(first) {
+                return Ok(());
+            }
+            if led.is_some() {
+                admin::elect_first(self.any()?, topic, partition).await?;
+            }
+            Err(refused(what.clone(), &format!("it is led by {led:?}")))
+        })
+        .await
+    }
+
     /// Waits until every broker that answers says that `to` leads a partition.
     async fn until_led(&self, topic: &str, partition: i32, to: NodeId) -> Result<(), ClusterError> {
         let what = format!("that broker {to} leads {topic}-{partition}");

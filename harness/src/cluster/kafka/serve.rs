@@ -76,6 +76,7 @@ impl Cluster for KafkaCluster {
         let configs = configs_of(topic, &self.kafka());
         self.create(&topic.name, &replicas, &configs).await?;
         for (partition, replicas) in (0..).zip(&replicas) {
+            self.until_first_leads(&topic.name, partition, replicas[0]).await?;
             self.until_led(&topic.name, partition, replicas[0]).await?;
         }
         Ok(())
