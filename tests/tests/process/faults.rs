@@ -48,13 +48,17 @@ fn runs(scenarios: &[&str], readers: &[&str]) -> Vec<RunReport> {
 }
 
 fn report(scenarios: &[&str], readers: &[&str]) -> Report {
+    let readers: Vec<&str> = readers.iter().flat_map(|reader| ["--reader", reader]).collect();
+    report_of(scenarios, &readers)
+}
+
+fn report_of(scenarios: &[&str], readers: &[&str]) -> Report {
     let out = tempfile::tempdir().unwrap();
     let mut command = Command::new(program());
-    command.arg("run").args(scenarios);
-    for reader in readers {
-        command.args(["--reader", reader]);
-    }
     let output = command
+        .arg("run")
+        .args(scenarios)
+        .args(readers)
         .args(["--cluster", "process", "--jobs", "2", "--out"])
         .arg(out.path())
         .output()
@@ -228,6 +232,25 @@ async fn readers_come_through_brokers_that_are_rolled_with_a_gate_and_without() 
             told(run)
         );
     }
+}
+
+/// The bug of incident 3: consume returns when a session ends, and nobody calls it again. Its manifest pairs that reader with
+/// one scenario only, so it comes as anybody's own adapter here.
+#[tokio::test]
+async fn reader_that_consumes_once_is_silently_dead_after_a_rolling_restart() {
+    kit().await;
+    let adapter = format!("{} reader teaching-consume-once", program().display());
+    let report = report_of(
+        &["broker-kill/rolling-gated"],
+        &["--adapter", &adapter, "--kind", "group"],
+    );
+    let [run] = &report.runs[..] else {
+        panic!("{:?}", report.runs.iter().map(told).collect::<Vec<_>>())
+    };
+    assert_eq!(run.verdict, Verdict::Failed, "{}", told(run));
+    let violated: Vec<&str> = run.violations.iter().map(|one| one.invariant.as_str()).collect();
+    assert!(violated.contains(&"no_silent_death"), "{}: {violated:?}", told(run));
+    assert_eq!(stops(run), 3, "{}", told(run));
 }
 
 /// By KIP-320 a client that knows the epoch of its last record finds out where the log was cut, also where its offset is in
