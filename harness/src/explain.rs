@@ -177,7 +177,7 @@ mod tests {
             }
             let example = text.lines().find(|line| line.starts_with("    do = ")).unwrap();
             let file = format!(
-                "format = 1\ntitle = \"t\"\ncluster = {{ brokers = 3 }}\n[[topic]]\nname = \"orders\"\ncleanup = \"compact,delete\"\n[[step]]\n{example}\n"
+                "format = 1\ntitle = \"t\"\ncluster = {{ brokers = 3 }}\n[[topic]]\nname = \"orders\"\nreplicas = 2\ncleanup = \"compact,delete\"\n[[step]]\n{example}\n"
             );
             let plans = crate::scenario::load(fault, &file).and_then(|scenario| scenario.plans());
             assert!(plans.is_ok(), "{fault}: {plans:?}");

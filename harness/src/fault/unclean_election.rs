@@ -85,7 +85,6 @@ impl Fault for UncleanElection {
         rig.link.broker_going(leader).await?;
         proofs.push(rig.cluster.kill_broker(leader, rig.election).await?);
         proofs.push(rig.cluster.start_broker(follower).await?);
-        rig.link.broker_back(follower, PROOF).await?;
         pair.until_elected(rig, &topic, &partitions).await?;
         rig.oracle.forget_log(&topic).await;
         for (&partition, before) in partitions.iter().zip(ends) {
@@ -110,6 +109,8 @@ impl Fault for UncleanElection {
                 proofs.push(format!("id {id} stands at offset {offset} of {topic}-{partition}"));
             }
         }
+        // Only now: a reader that asked before the others stood there would be told so by the end of the log alone.
+        rig.link.broker_back(follower, PROOF).await?;
         if was_loaded {
             rig.start_load();
         }

@@ -399,3 +399,24 @@ async fn fin_of_an_idle_broker_passes_a_hold_of_the_other_direction_and_waits_fo
     lab.link.heal(cut).await.unwrap();
     assert_eq!(next(&mut reader).await, Ok(0));
 }
+
+#[tokio::test]
+async fn broker_that_moves_refuses_where_it_was_and_is_told_where_it_is() {
+    let lab = Lab::new().await;
+    let (mut reader, _broker) = lab.pair("r1").await;
+    let from = lab.link.address(1).unwrap();
+    let to = lab.link.move_address(1, true).await.unwrap();
+    assert_eq!((to.port(), lab.link.address(1)), (from.port(), Some(to)));
+    assert_ne!(to.ip(), from.ip());
+    assert!(lab.link.bootstrap().contains(&to.to_string()));
+    let ended = timeout(Duration::from_secs(5), reader.read(&mut [0])).await.unwrap();
+    assert_eq!(ended.unwrap_err().kind(), ErrorKind::ConnectionReset);
+    let refused = TcpStream::connect(from).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+    TcpStream::connect(to).await.unwrap();
+    // It may move again, and not back.
+    let further = lab.link.move_address(1, false).await.unwrap();
+    assert!(further != to && further != from);
+    assert!(!lab.link.bootstrap().contains(&further.to_string()), "nobody is told");
+    assert!(TcpStream::connect(to).await.is_err());
+}

@@ -49,14 +49,18 @@ pub(super) fn runs(scenarios: &[&str], readers: &[&str]) -> Vec<RunReport> {
 }
 
 fn report(scenarios: &[&str], readers: &[&str]) -> Report {
+    let readers: Vec<&str> = readers.iter().flat_map(|reader| ["--reader", reader]).collect();
+    report_of(scenarios, &readers)
+}
+
+fn report_of(scenarios: &[&str], readers: &[&str]) -> Report {
     let _turn = Turn::all();
     let out = tempfile::tempdir().unwrap();
     let mut command = Command::new(program());
-    command.arg("run").args(scenarios);
-    for reader in readers {
-        command.args(["--reader", reader]);
-    }
     let output = command
+        .arg("run")
+        .args(scenarios)
+        .args(readers)
         .args(["--cluster", "process", "--jobs", "2", "--out"])
         .arg(out.path())
         .output()
@@ -283,10 +287,30 @@ async fn readers_come_through_brokers_that_are_rolled_with_a_gate_and_without() 
     }
 }
 
-/// By KIP-320 a client that knows the epoch of its last record finds out where the log was cut, also where its offset is in
-/// range again; `reset = earliest` says what is done where it is not.
+/// The bug of incident 3: consume returns when a session ends, and nobody calls it again. Its manifest pairs that reader with
+/// one scenario only, so it comes as anybody's own adapter here.
 #[tokio::test]
-async fn reader_of_a_log_that_lost_its_end_goes_back_to_what_is_left() {
+async fn reader_that_consumes_once_is_silently_dead_after_a_rolling_restart() {
+    kit().await;
+    let adapter = format!("{} reader teaching-consume-once", program().display());
+    let report = report_of(
+        &["broker-kill/rolling-gated"],
+        &["--adapter", &adapter, "--kind", "group"],
+    );
+    let [run] = &report.runs[..] else {
+        panic!("{:?}", report.runs.iter().map(told).collect::<Vec<_>>())
+    };
+    assert_eq!(run.verdict, Verdict::Failed, "{}", told(run));
+    let violated: Vec<&str> = run.violations.iter().map(|one| one.invariant.as_str()).collect();
+    assert!(violated.contains(&"no_silent_death"), "{}: {violated:?}", told(run));
+    assert_eq!(stops(run), 3, "{}", told(run));
+}
+
+/// By KIP-320 a client that knows the epoch of its last record finds out where the log was cut, also where its offset is in
+/// range again. librdkafka does, and its binding hides which partition and why, so that the plain reference readers ask for
+/// the old offset again; a table rebuilds all.
+#[tokio::test]
+async fn reader_of_a_log_that_lost_its_end_goes_back_where_its_offset_is_no_more_or_it_is_a_table() {
     kit().await;
     let scenarios = [
         "leadership/unclean-election",
@@ -295,11 +319,21 @@ async fn reader_of_a_log_that_lost_its_end_goes_back_to_what_is_left() {
     ];
     let runs = runs(&scenarios, &REFERENCES);
     assert_eq!(runs.len(), 6, "{:?}", runs.iter().map(told).collect::<Vec<_>>());
-    assert_passed_and_felt(&runs, "unclean-election");
+    let goes_back =
+        |run: &RunReport| run.scenario == "leadership/unclean-election-shorter" || run.reader.name == "reference-table";
+    assert_felt(&runs, |run| match goes_back(run) {
+        true => Verdict::Passed,
+        false => Verdict::KnownFailing,
+    });
     for run in &runs {
         let told = told(run);
         assert!(told.contains("which ends at 300 now and ended at 350"), "{told}");
         assert!(told.contains("the reader had read up to 350"), "{told}");
+        let lost = run.violations.iter().find(|one| one.invariant == "no_lost_record");
+        let text = lost.map_or("", |lost| lost.text.as_str());
+        // Ids go on: those of the lost are 301 to 350.
+        let as_documented = goes_back(run) || text.contains("ids 351..=400 (offsets 300..=349)");
+        assert!(as_documented, "{told}: {text}");
     }
 }
 
@@ -311,8 +345,22 @@ async fn readers_follow_a_partition_that_is_taken_from_its_leader_and_one_whose_
         &REFERENCES,
     );
     assert_eq!(runs.len(), 6, "{:?}", runs.iter().map(told).collect::<Vec<_>>());
-    assert_passed_and_felt(&runs, "move-leader");
-    for run in runs.iter().filter(|run| run.scenario == "leadership/leader-reassigned") {
+    let (taken, flaps): (Vec<_>, Vec<_>) = runs
+        .into_iter()
+        .partition(|run| run.scenario == "leadership/leader-reassigned");
+    assert_passed_and_felt(&taken, "move-leader");
+    for run in &flaps {
+        assert_eq!(run.verdict, Verdict::Passed, "{}", told(run));
+        // Each of the five heals says how soon it came; not each move needs to reach a reader.
+        let heals = run.evidence.iter().filter_map(|one| one.heal.as_ref());
+        assert_eq!(heals.count(), 5, "{}", told(run));
+        assert!(
+            run.evidence.iter().any(|one| one.reached == Some(Grade::Felt)),
+            "{}",
+            told(run)
+        );
+    }
+    for run in &taken {
         let told = told(run);
         // Broker 1 led it and is no replica any more.
         assert!(

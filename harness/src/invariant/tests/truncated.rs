@@ -139,7 +139,16 @@ fn reading_the_lost_once_more_is_no_phantom_and_an_unknown_id_is() {
     for id in ["no_phantom_record", "in_order", "no_lost_record"] {
         assert_held(id, &late);
     }
-    let unknown = ended(Kind::Assign, 10, anew(delivered(21, 21)));
+    let unknown = after(
+        Kind::Assign,
+        10,
+        [
+            (200, anew(delivered(21, 21))),
+            (9_000, FIXED),
+            (9_010, scanned_anew(20)),
+            (9_020, Event::Closed),
+        ],
+    );
     assert_violated("no_phantom_record", "ids 21 were delivered and never written", &unknown);
 }
 
