@@ -41,6 +41,14 @@ pub(super) struct Coordinated {
 }
 
 impl Coordinated {
+    /// A client was seen to join by a member id, which a coordinator may have told of before its answer came.
+    pub(super) fn joined(&mut self, client: &str, id: &str) {
+        let members = self.described.iter_mut().flat_map(|told| &mut told.members);
+        for member in members.filter(|member| member.member_id == id) {
+            client.clone_into(&mut member.client);
+        }
+    }
+
     /// A later commit of more stands for the earlier one.
     pub(super) fn thin(&mut self, together: &Together<'_>) {
         together.by_key(

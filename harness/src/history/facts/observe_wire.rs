@@ -97,6 +97,9 @@ impl Facts {
                 node: *node,
             }),
             Event::WireGroup { client, change, .. } => {
+                if let GroupChange::Joined { member_id, .. } = change {
+                    self.coordinated.joined(client, member_id);
+                }
                 if !matches!(change, GroupChange::Alive { .. }) {
                     self.excuses.push(Excuse {
                         at,
