@@ -67,14 +67,19 @@ pub(super) fn judge(facts: &Facts) -> Outcome {
     let mut expected: BTreeMap<String, Last> = BTreeMap::new();
     let mut written = BTreeMap::new();
     for (_, partition, of) in facts.incarnations().filter(|(t, ..)| *t == topic) {
-        if of.until.is_some() && of.kept.is_none() {
-            let mut gone = BTreeMap::new();
-            fold(facts, &of.log, generator, partition, snapshot.asked, &mut gone);
-            // The topic was deleted, with all that stood in it.
-            expected.extend(gone.into_iter().map(|(key, last)| (key, Last { live: false, ..last })));
-        } else {
-            fold(facts, &of.log, generator, partition, snapshot.asked, &mut expected);
+        let mut here = BTreeMap::new();
+        fold(facts, &of.log, generator, partition, snapshot.asked, &mut here);
+        if of.until.is_some() {
+            // The topic was deleted, with all that stood in it, or the log has lost its end.
+            let stands = |id: u64| {
+                of.kept
+                    .is_some_and(|kept| of.log.offset_of(id).is_some_and(|offset| offset < kept))
+            };
+            for last in here.values_mut() {
+                last.live &= stands(last.id);
+            }
         }
+        expected.extend(here);
         let ids: &mut RunSet = written.entry(partition).or_default();
         for (first, last) in ids_written(&of.log).runs() {
             ids.insert(first, last);

@@ -239,6 +239,12 @@ fn host() -> String {
 
 /// Whether the operating system let nobody in, somewhere down the causes.
 fn is_denied(cause: &bollard::errors::Error) -> bool {
+    // The operating system's own answer is shown as if it were the engine client's: it is not among the causes.
+    if let bollard::errors::Error::IOError { err } = cause
+        && err.kind() == std::io::ErrorKind::PermissionDenied
+    {
+        return true;
+    }
     let mut next: Option<&dyn std::error::Error> = Some(cause);
     while let Some(cause) = next {
         let io = cause.downcast_ref::<std::io::Error>();
