@@ -81,7 +81,9 @@ async fn full_catalogue_ends_on_kafka_as_it_does_on_the_mock() {
 
 /// Runs the scenarios of a tag on both clusters and compares; at least so many runs must be comparable.
 async fn agree(tag: &str, at_least: usize) {
-    kit().await;
+    if kit().await.is_none() {
+        return;
+    }
     let known: Differences = toml::from_str(DIFFERENCES).unwrap();
     let (mock, process) = (all("mock", tag), all("process", tag));
     let mut wrong = Vec::new();
