@@ -63,7 +63,6 @@ impl Fault for CompactLog {
 
     async fn inject(&self, rig: &Rig, _name: &str) -> Result<Injected, FaultError> {
         let (topic, partitions) = rig.chosen(self.topic.as_deref(), self.partition);
-        let mark = rig.mark();
         let mut settings = AT_ONCE.to_vec();
         settings.extend(self.tombstones.then_some(TOMBSTONES_GO));
         // What the oracle has not read before it is gone, nobody could tell of afterwards.
@@ -86,6 +85,7 @@ impl Fault for CompactLog {
             rig.cluster.set_topic(&topic, setting, None).await?;
         }
         let proofs = cleaned?;
+        let mark = rig.mark();
         let ends: Vec<(u32, u64)> = partitions
             .iter()
             .copied()

@@ -7,7 +7,6 @@ use super::kill_broker::{in_charge, told_of_another};
 use super::{BrokerChoice, Fault, FaultError, Heal, Injected, PROOF, list, reaction};
 use crate::cluster::NodeId;
 use crate::run::rig::Rig;
-use brokerfall_report::history::ConnectionChange;
 
 /// `isolate-broker = { broker = "leader" }`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -38,18 +37,12 @@ impl Fault for IsolateBroker {
         let mut isolated = Isolated { nodes: Vec::new() };
         let mut proofs = Vec::new();
         for &node in &nodes {
-            // The link first: found lazily, a reader's first connect would still be accepted.
-            rig.link.broker_going(node).await?;
             isolated.nodes.push(node);
-            let alone = match rig.cluster.isolate_broker(node).await {
-                Ok(proof) => rig.prove_refused(node).await.map(|()| proof),
-                Err(cause) => Err(cause.into()),
-            };
-            match alone {
+            match alone(rig, node).await {
                 Ok(proof) => proofs.push(proof),
                 Err(cause) => {
-                    // Nobody else could bring them back.
-                    isolated.rejoin(rig).await?;
+                    // Nobody else could bring them back. OK to fail: what failed first says more.
+                    let _ = isolated.rejoin(rig).await;
                     return Err(cause);
                 }
             }
@@ -62,13 +55,7 @@ impl Fault for IsolateBroker {
                 list(&nodes)
             ),
             delivered: Box::new(move |facts| {
-                let closed: u64 = targets
-                    .iter()
-                    .map(|&node| {
-                        facts.connections_since(mark, Some(node), ConnectionChange::ClosedByBroker)
-                            + facts.connections_since(mark, Some(node), ConnectionChange::ResetByLink)
-                    })
-                    .sum();
+                let closed: u64 = targets.iter().map(|&node| facts.closed_since(mark, Some(node))).sum();
                 if closed > 0 {
                     let who = list(&targets);
                     return Some(format!("{closed} connection(s) of the reader to broker {who} closed"));
@@ -80,6 +67,15 @@ impl Fault for IsolateBroker {
             heal: Box::new(isolated),
         })
     }
+}
+
+/// Takes one broker off the network, and says what shows it.
+async fn alone(rig: &Rig, node: NodeId) -> Result<String, FaultError> {
+    // The link first: found lazily, a reader's first connect would still be accepted.
+    rig.link.broker_going(node).await?;
+    let proof = rig.cluster.isolate_broker(node).await?;
+    rig.prove_refused(node).await?;
+    Ok(proof)
 }
 
 /// Brokers that nobody reaches.

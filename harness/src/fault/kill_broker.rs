@@ -2,7 +2,7 @@
 //! same port with its data, unless it is gone for good.
 
 use async_trait::async_trait;
-use brokerfall_report::history::{ConnectionChange, Place};
+use brokerfall_report::history::Place;
 use serde::{Deserialize, Serialize};
 
 use super::{BrokerChoice, Fault, FaultError, Heal, Injected, PROOF, list, reaction};
@@ -81,7 +81,12 @@ impl Fault for KillBroker {
             rig.prove_refused(node).await?;
         }
         let ended_us = rig.recorder.with(|facts| facts.now().us);
-        let led = charge.clone();
+        // Alone, a broker that is back is the same one.
+        let led = if rig.plan.cluster.brokers > 1 {
+            charge.clone()
+        } else {
+            Vec::new()
+        };
         let nobody_left = rig.cluster.live().is_empty();
         let targets = nodes.clone();
         Ok(Injected {
@@ -91,13 +96,7 @@ impl Fault for KillBroker {
                 list(&nodes)
             ),
             delivered: Box::new(move |facts| {
-                let closed: u64 = targets
-                    .iter()
-                    .map(|&node| {
-                        facts.connections_since(mark, Some(node), ConnectionChange::ClosedByBroker)
-                            + facts.connections_since(mark, Some(node), ConnectionChange::ResetByLink)
-                    })
-                    .sum();
+                let closed: u64 = targets.iter().map(|&node| facts.closed_since(mark, Some(node))).sum();
                 if closed > 0 {
                     return Some(format!(
                         "{closed} connection(s) of the reader to broker {} closed",

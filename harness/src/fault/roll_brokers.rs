@@ -1,7 +1,6 @@
 //! roll-brokers: every broker in turn is told to stop and started again, as an operator rolls out a new version.
 
 use async_trait::async_trait;
-use brokerfall_report::history::ConnectionChange;
 use serde::{Deserialize, Serialize};
 
 use super::kill_broker::{in_charge, told_of_another};
@@ -64,8 +63,7 @@ impl Fault for RollBrokers {
         Ok(Injected {
             proof: proofs.join("; "),
             delivered: Box::new(move |facts| {
-                let closed = facts.connections_since(mark, None, ConnectionChange::ClosedByBroker)
-                    + facts.connections_since(mark, None, ConnectionChange::ResetByLink);
+                let closed = facts.closed_since(mark, None);
                 if closed > 0 {
                     return Some(format!(
                         "{closed} connection(s) of the reader to brokers that stopped closed"

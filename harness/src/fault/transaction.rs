@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use super::{Fault, FaultError, Feel, Heal, Injected, Look, place};
-use crate::oracle::{Marker, Transaction as Begun};
+use crate::oracle::Transaction as Begun;
 use crate::run::rig::Rig;
 
 /// `transaction = { records = 5, end = "abort" }`.
@@ -76,7 +76,6 @@ impl Fault for Transaction {
 
     async fn inject(&self, rig: &Rig, name: &str) -> Result<Injected, FaultError> {
         let (topic, partitions) = rig.chosen(self.topic.as_deref(), self.partition);
-        let mark = rig.mark();
         let begun = rig.oracle.begin(name, &topic, &partitions, self.records).await?;
         let (proof, heal): (String, Box<dyn Heal>) = match self.end {
             End::Open => {
@@ -104,14 +103,11 @@ impl Fault for Transaction {
                     }),
                 )
             }
-            End::Commit | End::Abort => {
-                let markers = rig.oracle.end(&begun, self.end == End::Commit).await?;
-                (stand(&begun, &markers), Box::new(Ended {}))
-            }
+            End::Commit | End::Abort => (end(rig, &begun, self.end == End::Commit).await?, Box::new(Ended {})),
         };
         Ok(Injected {
             proof,
-            delivered: fetched(mark, &begun),
+            delivered: fetched(rig.mark(), &begun),
             felt: past(begun),
             strikes_later: false,
             heal,
@@ -119,16 +115,28 @@ impl Fault for Transaction {
     }
 }
 
-/// What markers were found where.
-fn stand(begun: &Begun, markers: &[Marker]) -> String {
-    let texts = begun.parts.iter().zip(markers).map(|(part, marker)| {
-        let word = if marker.commits { "a commit" } else { "an abort" };
-        format!(
-            "{word} marker stands at offset {} of {}-{}, behind records at {} to {}",
-            marker.offset, part.topic, part.partition, part.first, part.last
-        )
-    });
-    texts.collect::<Vec<_>>().join("; ")
+/// Ends a transaction; says what markers were found where.
+async fn end(rig: &Rig, begun: &Begun, commit: bool) -> Result<String, FaultError> {
+    let markers = rig.oracle.end(begun, commit).await?;
+    let word = |commits: bool| if commits { "a commit" } else { "an abort" };
+    let mut texts = Vec::new();
+    for (part, marker) in begun.parts.iter().zip(markers) {
+        let place = format!("{}-{}", part.topic, part.partition);
+        if marker.commits != commit {
+            return Err(FaultError::NotProven {
+                what: format!("that the transaction ended with {} marker in {place}", word(commit)),
+                seen: format!("{} marker stands at offset {}", word(marker.commits), marker.offset),
+            });
+        }
+        texts.push(format!(
+            "{} marker stands at offset {} of {place}, behind records at {} to {}",
+            word(commit),
+            marker.offset,
+            part.first,
+            part.last
+        ));
+    }
+    Ok(texts.join("; "))
 }
 
 /// The reader asked for records of a log that holds the transaction, from its beginning on or on the way there.
@@ -184,7 +192,6 @@ struct LeftOpen {
 #[async_trait]
 impl Heal for LeftOpen {
     async fn heal(self: Box<Self>, rig: &Rig) -> Result<String, FaultError> {
-        let markers = rig.oracle.end(&self.begun, self.commits).await?;
-        Ok(stand(&self.begun, &markers))
+        end(rig, &self.begun, self.commits).await
     }
 }

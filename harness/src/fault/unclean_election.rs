@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use brokerfall_report::history::ConnectionChange;
 use serde::{Deserialize, Serialize};
 
 use super::{Fault, FaultError, Heal, Injected, PROOF, list, reaction};
@@ -126,8 +125,7 @@ impl Fault for UncleanElection {
                 told.or_else(|| {
                     let asked = facts.wire_requests_since(anew, Some("OffsetForLeaderEpoch"))
                         + facts.wire_requests_since(anew, Some("Fetch"));
-                    let closed = facts.connections_since(mark, Some(leader), ConnectionChange::ClosedByBroker)
-                        + facts.connections_since(mark, Some(leader), ConnectionChange::ResetByLink);
+                    let closed = facts.closed_since(mark, Some(leader));
                     (asked > 0 && closed > 0).then(|| {
                         format!("its connection to broker {leader} closed, and it sent {asked} request(s) about what is left")
                     })

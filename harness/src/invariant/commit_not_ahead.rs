@@ -55,9 +55,10 @@ pub(super) fn judge(facts: &Facts) -> Outcome {
             if commit.offset <= checked {
                 continue;
             }
-            let by_then = given_by_then.until(commit.at.us.saturating_add(SLACK_US));
+            let then = commit.at.us.saturating_add(SLACK_US);
+            let by_then = given_by_then.until(then);
             // Whoever has been given nothing of it cannot know yet that the log lost its end: it commits what it had read.
-            if was_cut && by_then.is_empty() {
+            if was_cut && !given.has_any_by(then) {
                 continue;
             }
             // Whoever starts from there finds nothing at that offset, and is put somewhere else. The end may be told late.

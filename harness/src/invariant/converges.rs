@@ -68,21 +68,20 @@ pub(super) fn judge(facts: &Facts) -> Outcome {
     let mut written = BTreeMap::new();
     for (_, partition, of) in facts.incarnations().filter(|(t, ..)| *t == topic) {
         let mut here = BTreeMap::new();
-        fold(facts, &of.log, generator, partition, snapshot.asked, &mut here);
-        if of.until.is_some() {
-            // The topic was deleted, with all that stood in it, or the log has lost its end.
-            let stands = |id: u64| {
-                of.kept
-                    .is_some_and(|kept| of.log.offset_of(id).is_some_and(|offset| offset < kept))
-            };
-            for last in here.values_mut() {
-                last.live &= stands(last.id);
-            }
+        // Of a log that lost its end what stood below is asked for; what was lost may be shown and need not be.
+        let below = of.kept.filter(|_| of.until.is_some()).unwrap_or(u64::MAX);
+        fold(facts, &of.log, generator, partition, (snapshot.asked, below), &mut here);
+        if of.until.is_some() && of.kept.is_none() {
+            // The topic was deleted, with all that stood in it.
+            here.values_mut().for_each(|last| last.live = false);
         }
         expected.extend(here);
         let ids: &mut RunSet = written.entry(partition).or_default();
+        let hidden = facts.hidden(&of.log);
         for (first, last) in ids_written(&of.log).runs() {
-            ids.insert(first, last);
+            for (first, last) in hidden.gaps(first, last) {
+                ids.insert(first, last);
+            }
         }
     }
     let differences = compare(
@@ -133,18 +132,19 @@ fn ids_written(log: &Log) -> RunSet {
     written
 }
 
-/// Adds the last record of every key of one partition, of what was written before a moment and could be read then.
+/// Adds the last record of every key of one partition, of what was written before a moment, stands below an offset and could be
+/// read then.
 pub(super) fn fold(
     facts: &Facts,
     log: &Log,
     generator: &Generator,
     partition: u32,
-    asked: Moment,
+    (asked, below): (Moment, u64),
     expected: &mut BTreeMap<String, Last>,
 ) {
     let before = asked.n;
     let hidden = facts.hidden(log);
-    let visible = facts.visible(log, u64::MAX, asked.us);
+    let visible = facts.visible(log, u64::MAX, asked.us).min(below);
     let is_there = |id: u64| {
         !hidden.contains(id) && (visible == u64::MAX || log.offset_of(id).is_none_or(|offset| offset < visible))
     };

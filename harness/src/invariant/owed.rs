@@ -56,6 +56,9 @@ pub(super) struct Given<'a> {
     partition: u32,
     log: &'a Log,
     segments: Vec<Segment>,
+    /// Of a log that lost its end: the event that gave a record of a log that followed, and where its end was lost. Whoever is
+    /// that far has passed all that still stands below.
+    followed: Option<(u64, u64)>,
     /// Ids that are not there for the reader, so that nobody owes them.
     hidden: RunSet,
 }
@@ -71,12 +74,25 @@ impl<'a> Given<'a> {
             .filter(|segment| segment.at.n < end.n && scope.contains(&segment.life))
             .copied()
             .collect();
+        // Without ids nobody can tell of which log a record is.
+        let later = facts
+            .incarnations()
+            .filter(|(t, p, later)| {
+                (*t, *p) == (topic, partition)
+                    && of
+                        .until
+                        .is_some_and(|until| later.since.is_some_and(|since| since.n >= until.n))
+            })
+            .flat_map(|(.., later)| &later.reads.segments)
+            .filter(|segment| segment.id.is_some() && scope.contains(&segment.life));
+        let followed = later.map(|segment| segment.at.n).min().zip(of.kept);
         Self {
             facts,
             topic,
             partition,
             log: &of.log,
             segments,
+            followed,
             hidden: facts.hidden(&of.log),
         }
     }
@@ -130,8 +146,14 @@ impl<'a> Given<'a> {
             .iter()
             .filter(|segment| segment.at.n < n)
             .map(|segment| self.passes(segment))
+            .chain(self.followed.filter(|(at, _)| *at < n).map(|(_, kept)| kept))
             .max()
             .unwrap_or(0)
+    }
+
+    /// Whether anything of this log was given up to a time.
+    pub(super) fn has_any_by(&self, us: u64) -> bool {
+        self.segments.iter().any(|segment| segment.at.us <= us)
     }
 
     /// From which offset on records are owed: under reset `latest` from the first one delivered.

@@ -145,7 +145,14 @@ fn not_shown(facts: &Facts, asked: &Asked, at: Moment, life: usize) -> Option<(V
     let generator: &Generator = facts.generator(topic)?;
     let mut expected = std::collections::BTreeMap::new();
     for (_, partition, of) in facts.partitions().filter(|(t, ..)| *t == topic) {
-        super::converges::fold(facts, &of.log, generator, partition, asked.at, &mut expected);
+        super::converges::fold(
+            facts,
+            &of.log,
+            generator,
+            partition,
+            (asked.at, u64::MAX),
+            &mut expected,
+        );
     }
     let (key, last) = expected.iter().find(|(key, last)| {
         let shown = snapshot.entries.get(*key);

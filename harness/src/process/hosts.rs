@@ -1,5 +1,5 @@
 //! Names that one process alone resolves: a hosts file of its own, mounted over the machine's in a mount namespace that
-//! nobody else sees. Only where the machine lets us make one (root, or user namespaces); nothing of the machine is changed.
+//! nobody else sees. Only where the machine lets us make one (root: it takes CAP_SYS_ADMIN); nothing of the machine is changed.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};

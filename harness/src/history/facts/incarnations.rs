@@ -6,9 +6,10 @@
 //! ```
 //!
 //! What was known of the log that is gone is kept apart, so that no offset of one incarnation is taken for one of another,
-//! and nothing of it is owed any more, but what a later scan still finds of a log that lost its end alone. Which incarnation a delivered record belongs to is told by its id, since readers may
-//! hand out what they had fetched before; only a reader that tells no ids is believed to read the current one. The
-//! position over time, and the log's ends over time, go on: they are asked for by time.
+//! and nothing of it is owed any more, but what a later scan still finds of a log that lost its end alone. Which incarnation a
+//! delivered record belongs to is told by its id, since readers may hand out what they had fetched before; only a reader that
+//! tells no ids is believed to read the current one. The position over time, and the log's ends over time, go on: they are
+//! asked for by time.
 
 use brokerfall_report::protocol::Delivered;
 use brokerfall_report::runs::Runs;

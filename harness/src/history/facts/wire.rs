@@ -275,6 +275,12 @@ impl Facts {
             .fold(0, |sum, c| sum.saturating_add(c.count))
     }
 
+    /// Connections to a node (without one: to any) that its broker closed, or the link for it, at and after an event.
+    pub fn closed_since(&self, mark: u64, node: Option<i32>) -> u64 {
+        let of = |change| self.connections_since(mark, node, change);
+        of(ConnectionChange::ClosedByBroker).saturating_add(of(ConnectionChange::ResetByLink))
+    }
+
     /// Commits, in order.
     pub fn commits(&self) -> &[Commit] {
         &self.wire.commits

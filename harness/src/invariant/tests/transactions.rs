@@ -136,6 +136,7 @@ fn table_does_not_show_what_was_aborted() {
         panic!("{stale:?}")
     };
     assert!(text.contains("9 keys missing") && !text.contains("p0-k1"), "{text}");
+    assert_violated("converges", "1 keys phantom (such as p0-k1: id 11)", &of(11));
 }
 
 #[test]

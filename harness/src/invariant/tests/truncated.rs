@@ -103,7 +103,18 @@ fn reader_that_goes_on_at_its_old_offset_has_lost_what_took_the_place_of_the_los
 fn what_still_stands_is_owed_and_what_is_lost_is_not() {
     // It was given ids 1 to 3 and then what was written since: 4 to 6 stand there still, 7 to 10 do not.
     let entries = ended(Kind::Assign, 3, anew(delivered(11, 20)));
-    assert_held("no_lost_record", &entries);
+    assert_violated("no_lost_record", "ids 4..=6 (offsets 3..=5)", &entries);
+    let read_on = after(
+        Kind::Assign,
+        3,
+        [
+            (150, delivered(4, 6)),
+            (200, anew(delivered(11, 20))),
+            (9_000, FIXED),
+            (9_010, scanned_anew(20)),
+        ],
+    );
+    assert_held("no_lost_record", &read_on);
     let skipped = after(
         Kind::Assign,
         3,

@@ -64,7 +64,7 @@ async fn start(rig: &Arc<Rig>, course: &Arc<Course>) -> Result<Result<Started, H
         Ok(Some(lacking)) => {
             rig.recorder.record(Event::Skipped {
                 reason: format!("a reader cannot be given a hosts file of its own on this machine: {lacking}"),
-                enable: "run as root, or where user namespaces are allowed".to_owned(),
+                enable: "run as root: a mount namespace takes CAP_SYS_ADMIN".to_owned(),
             });
             return Ok(Ok(Started::Skipped));
         }

@@ -126,11 +126,13 @@ impl Check<'_> {
                 if self.plan.quiet() {
                     self.at_step(n, &["do"], self.quiet_rule("`recreate-topic`"));
                 }
+                self.no_transaction_before(n, "recreate-topic", recreate.topic.as_deref(), &[End::Open]);
             }
             FaultSpec::CompactLog(compact) => {
                 self.place(n, "compact-log", compact.topic.as_deref(), compact.partition);
                 self.cleanup(n, "compact-log", compact.topic.as_deref(), Cleanup::compacts);
                 self.written_before_the_start(n, "`compact-log` (it writes a record to close a segment)");
+                self.no_transaction_before(n, "compact-log", compact.topic.as_deref(), &[End::Open, End::Abort]);
             }
             FaultSpec::Transaction(transaction) => self.transaction(n, transaction),
             FaultSpec::MoveAddress(moved) => self.move_address(n, moved),
@@ -152,6 +154,36 @@ impl Check<'_> {
             self.at_step(n, &["do", "transaction", "heals"], text);
         }
         self.written_before_the_start(n, "`transaction`");
+    }
+
+    /// A fault that works on whole logs: what a transaction on its topic that ended so (or has not ended) leaves in the log would
+    /// make it prove nothing, or keep it from its end.
+    fn no_transaction_before(&self, n: usize, fault: &str, topic: Option<&str>, ends: &[End]) {
+        let topic = topic.unwrap_or(self.first_topic());
+        let before = self
+            .plan
+            .steps
+            .iter()
+            .take(n)
+            .enumerate()
+            .find(|(_, step)| match &step.action {
+                Action::Do {
+                    fault: FaultSpec::Transaction(transaction),
+                    ..
+                } => {
+                    ends.contains(&transaction.end)
+                        && transaction.topic.as_deref().unwrap_or(self.first_topic()) == topic
+                }
+                _ => false,
+            });
+        if let Some((before, _)) = before {
+            let text = format!(
+                "`{fault}` after the transaction of step {} on {} (wanted one that commits before it, or another topic)",
+                before + 1,
+                quoted(topic)
+            );
+            self.at_step(n, &["do", fault], text);
+        }
     }
 
     /// A fault of a topic whose `cleanup` must be so that Kafka does it.
@@ -235,6 +267,7 @@ impl Check<'_> {
     fn unclean_election(&self, n: usize, election: &UncleanElection) {
         let at = |key: &'static str, text: &str| self.at_step(n, &["do", "unclean-election", key], text);
         self.place(n, "unclean-election", election.topic.as_deref(), None);
+        self.no_transaction_before(n, "unclean-election", election.topic.as_deref(), &[End::Open]);
         if self.plan.quiet() {
             self.at_step(n, &["do"], self.quiet_rule("`unclean-election`"));
         }
