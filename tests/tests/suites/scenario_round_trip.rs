@@ -386,6 +386,14 @@ fn steps(kind: Kind, quiet: bool) -> impl Strategy<Value = Vec<Step>> {
                 // A topic only grows.
                 add.to = PARTITIONS + 1 + u32::try_from(n).unwrap_or(u32::MAX);
             }
+            if let Action::Do {
+                fault: FaultSpec::RecreateTopic(_),
+                ..
+            } = &action
+            {
+                // No topic goes while a transaction on it is open.
+                steps.iter_mut().for_each(committed);
+            }
             let name = format!("step.{n}");
             let heals = match &action {
                 Action::Do { fault, .. } => !fault.fault().for_good(),
@@ -418,6 +426,16 @@ fn steps(kind: Kind, quiet: bool) -> impl Strategy<Value = Vec<Step>> {
         }
         steps
     })
+}
+
+fn committed(step: &mut Step) {
+    if let Action::Do {
+        fault: FaultSpec::Transaction(transaction),
+        ..
+    } = &mut step.action
+    {
+        (transaction.end, transaction.heals) = (End::Commit, EndsOpen::Commit);
+    }
 }
 
 fn options() -> impl Strategy<Value = BTreeMap<String, serde_json::Value>> {
