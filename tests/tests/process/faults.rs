@@ -373,14 +373,10 @@ async fn readers_follow_a_partition_that_is_taken_from_its_leader_and_one_whose_
     assert_passed_and_felt(&taken, "move-leader");
     for run in &flaps {
         assert_eq!(run.verdict, Verdict::Passed, "{}", told(run));
-        // Each of the five heals says how soon it came; not each move needs to reach a reader.
+        // Each of the five heals says how soon it came. A reader need not hear of any of them: each leader is back within a
+        // second, and a machine that is busy enough lets none be seen. That a move is felt the other scenario shows.
         let heals = run.evidence.iter().filter_map(|one| one.heal.as_ref());
         assert_eq!(heals.count(), 5, "{}", told(run));
-        assert!(
-            run.evidence.iter().any(|one| one.reached == Some(Grade::Felt)),
-            "{}",
-            told(run)
-        );
     }
     for run in &taken {
         let told = told(run);
