@@ -4,8 +4,7 @@
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
-    clippy::disallowed_methods,
-    reason = "helpers of tests panic as tests do, what is skipped is shown, and nothing is judged by these clocks"
+    reason = "helpers of tests panic as tests do, and what is skipped is shown"
 )]
 
 #[path = "../process/cluster.rs"]
