@@ -1,6 +1,6 @@
 //! Apache Kafka in containers: the cluster through its public interface, and the program on it. Needs a Docker engine and the
 //! image on it (`just image` builds one, KAFKA_IMAGE names it); where either is missing the tests skip and say so, but not
-//! on CI. run with `cargo test --features chaos --test container`.
+//! on CI. Run with `cargo test --features chaos --test container`.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,

@@ -1,5 +1,5 @@
 //! The link `toxiproxy`: the program with a real Toxiproxy server. Needs the server on PATH, or Go the first time; a named
-//! skip elsewhere. run with `cargo test --features chaos --test toxiproxy`.
+//! skip elsewhere. Run with `cargo test --features chaos --test toxiproxy`.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
